@@ -1,0 +1,1 @@
+"""How: the chosen element reaches unchanged torch code."""

@@ -1,0 +1,55 @@
+"""Compiled graphs never serve another convention's gradient: a guard on each graph, a tag on each cache entry.
+
+Dynamo does not know that the convention changed, and the on-disk cache of AOTAutograd is keyed by a graph that shows
+``clamp`` whatever our kernel makes of it. Both run our kernels while they trace; there the graph is tied to the convention.
+
+These are internals of torch.compile; all that subgrad knows of them is in this file.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch._guards import Guard, TracingContext
+
+from subgrad.apply.active import active
+from subgrad.conventions import Convention
+
+_MARK = " [subgrad: "
+
+
+def forget_unguarded_graphs() -> None:
+    """Before our kernels are first registered: graphs compiled until now have no guard, and are compiled once more."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+
+
+def note_kink() -> None:
+    """Called by every kernel: if it runs because Dynamo traces, tie the graph to the convention in force."""
+    context = TracingContext.try_get()
+    if context is not None and not hasattr(context, "subgrad_convention"):
+        context.subgrad_convention = active()  # type: ignore[attr-defined]
+        _tag_cache_entries(active())
+        context.guards_context.dynamo_guards.add(_guard(active()))
+
+
+def _guard(convention: Convention) -> Guard:
+    """Recompile under any other convention, "none" included."""
+    from torch._dynamo.source import GlobalStateSource
+
+    def create(builder: Any, guard: Guard) -> None:
+        builder.guard_manager.root.add_lambda_guard(
+            lambda _: active() == convention, [f"subgrad.active() == {convention!r}"], None
+        )
+        # Guards are built when the graph has been compiled: the user's own tag is back from here on.
+        _tag_cache_entries(Convention("torch"))
+
+    return GlobalStateSource().make_guard(create)
+
+
+def _tag_cache_entries(convention: Convention) -> None:
+    """Append the convention to the user's cache tag, or take it off again."""
+    user_tag = torch.compiler.config.cache_key_tag.partition(_MARK)[0]
+    torch.compiler.config.cache_key_tag = f"{user_tag}{_MARK}{convention!r}]" if convention.interferes else user_tag

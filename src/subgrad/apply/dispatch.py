@@ -1,0 +1,186 @@
+"""The kernels that put the convention in force, registered over torch's own at the backends' Autograd keys.
+
+They see every call, from Python or from C++, and cost other operators nothing. Registered at the first use and never
+removed: with no convention in force they call the kept original.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from subgrad.apply import compiled
+from subgrad.apply.active import active
+from subgrad.apply.operators import Operator, operator, overload
+from subgrad.apply.rule import Arguments, Choice, Native, aligned, take
+from subgrad.conventions import Convention, Spot, torch_element
+from subgrad.kinks import KINKS, Kink
+from subgrad.kinks.sets import Element, Jump, Slopes
+
+BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
+INSTALLED = "2.14" if torch.__version__ >= (2, 14) else "2.13"  # the column of the table that describes it
+
+_library: torch.library.Library | None = None
+_lock = threading.Lock()
+
+
+def install() -> None:
+    """Register the kernels, once per process."""
+    global _library
+    if _library is not None:
+        return
+    with _lock:
+        if _library is not None:
+            return
+        compiled.forget_unguarded_graphs()
+        library = torch.library.Library("aten", "IMPL")
+        for key in (f"Autograd{backend}" for backend in BACKENDS):
+            for op, kernel in _kernels(key).items():
+                library.impl(op, kernel, key, with_keyset=True, allow_override=True)
+                # The Python dispatcher, which compiling uses, remembers who answered before.
+                overload(op)._uncache_dispatch(getattr(torch._C.DispatchKey, key))
+        _library = library
+
+
+def _kernels(key: str) -> dict[str, Callable[..., Tensor]]:
+    """All kernels for one dispatch key. The originals are kept first, before any of them is replaced."""
+    operators = [operator(op) for op in KINKS.overloads]
+    overloads = [op for each in operators for op in (each.op, each.in_place) if op]
+    originals = {op: torch.library.get_kernel(f"aten::{op}", key) for op in overloads}
+    kernels = {each.op: _functional(each, originals) for each in operators}
+    kernels |= {each.in_place: _in_place(each, originals) for each in operators if each.in_place}
+    return kernels
+
+
+def _functional(op: Operator, originals: dict[str, Any]) -> Callable[..., Tensor]:
+    original = originals[op.op].call_boxed
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
+        compiled.note_kink()
+        convention = active()
+        if not convention.interferes:
+            return original(keyset, *args, **kwargs)
+        return _run(op, convention, op.bind(args, kwargs), _caller(op, "op", originals, keyset))
+
+    return kernel
+
+
+def _in_place(op: Operator, originals: dict[str, Any]) -> Callable[..., Tensor]:
+    original = originals[op.in_place].call_boxed
+
+    def kernel(keyset: Any, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        compiled.note_kink()
+        convention = active()
+        if not convention.interferes:
+            return original(keyset, self, *args, **kwargs)
+        arguments = op.bind((self, *args), kwargs)
+        if not _choices(op, convention, arguments, _differentiated(op, arguments)):
+            return _caller(op, "in_place", originals, keyset)(arguments)
+        # The functional form has nothing registered at ADInplaceOrView, and a kernel called directly does not skip it.
+        functional = _caller(op, "op", originals, keyset.remove(torch._C.DispatchKey.ADInplaceOrView))
+        # A clone, since the derivative needs the value that is about to be overwritten.
+        result = _run(op, convention, {**arguments, "self": self.clone()}, functional)
+        # copy_ sends 0.0 back to what it overwrites; negated it is -0.0, which added to the gradient leaves every bit.
+        return self.neg_().copy_(result)
+
+    return kernel
+
+
+def _caller(op: Operator, form: str, originals: dict[str, Any], keyset: Any) -> Native:
+    """Torch's own operator, or the one that a composite calls, in its functional or in-place form."""
+
+    def native(arguments: Arguments) -> Tensor:
+        base, arguments = op.base(arguments)
+        return originals[getattr(base, form)].call_boxed(keyset, *(arguments[name] for name in base.argument_names))
+
+    return native
+
+
+def _run(op: Operator, convention: Convention, arguments: Arguments, native: Native) -> Tensor:
+    differentiated = _differentiated(op, arguments)
+    choices = _choices(op, convention, arguments, differentiated)
+    if not choices:
+        return native(arguments)
+    operands = [name for name in op.operands if name in differentiated]
+    return take(native, aligned(native, arguments, op.operands), operands, choices)
+
+
+def _differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
+    tensors = [(name, arguments[name]) for name in op.tensor_names if arguments[name] is not None]
+    found = {name for name, tensor in tensors if tensor.requires_grad} if torch.is_grad_enabled() else set()
+    if forward_ad._current_level >= 0:
+        found |= {name for name, tensor in tensors if forward_ad.unpack_dual(tensor).tangent is not None}
+    return frozenset(found)
+
+
+def _choices(op: Operator, convention: Convention, arguments: Arguments, differentiated: frozenset[str]) -> list[Choice]:
+    """What the convention takes out of torch's hands in this call; nothing where both agree anyway."""
+    self = arguments["self"]
+    if differentiated.isdisjoint(op.operands) or self.is_complex() or self.layout is not torch.strided:
+        return []
+    rest = (differentiated, self.dtype, forward_ad._current_level >= 0)
+    if not op.slopes_are_numbers:
+        return _decide(op, convention, arguments, *rest)
+    numbers = tuple((name, ... if isinstance(value, Tensor) else value) for name, value in arguments.items())
+    try:
+        return _decided(op, convention, numbers, *rest)
+    except TypeError:  # symbolic numbers, while compiling, are not hashable
+        return _decide(op, convention, arguments, *rest)
+
+
+@lru_cache(maxsize=4096)
+def _decided(op: Operator, convention: Convention, numbers: tuple[tuple[str, Any], ...], *rest: Any) -> list[Choice]:
+    return _decide(op, convention, dict(numbers), *rest)
+
+
+def _decide(
+    op: Operator,
+    convention: Convention,
+    arguments: Arguments,
+    differentiated: frozenset[str],
+    dtype: torch.dtype,
+    forward_mode: bool,
+) -> list[Choice]:
+    choices = []
+    for kink in op.kinks:
+        if isinstance(kink.set, Jump) or differentiated.isdisjoint(kink.set.candidates) or not kink.applies(arguments):
+            continue
+        spot = Spot.of(kink, arguments, differentiated)
+        element, native = convention.element(spot), torch_element(spot, INSTALLED)
+        if element is None:
+            continue
+        # In forward mode torch's own may disagree with its reverse mode: prelu, and fmax and clamp up to 2.13.
+        same = not forward_mode and native is not None and _is_exact(kink, arguments, dtype)
+        if not (same and all(_equal(element.get(name), native.get(name)) for name in differentiated)):
+            choices.append(_choice(kink, convention, element, differentiated))
+    return choices
+
+
+def _choice(kink: Kink, convention: Convention, element: Element, differentiated: frozenset[str]) -> Choice:
+    weights = {name: element.get(name, 0.0) for name in differentiated}
+    blocked = frozenset(name for name, weight in weights.items() if not isinstance(weight, Tensor) and weight == 0)
+    return Choice(
+        kink.hits, lambda arguments: convention.element(Spot.of(kink, arguments, differentiated)) or {}, blocked
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or (not isinstance(one, Tensor) and not isinstance(other, Tensor) and one == other)
+
+
+def _is_exact(kink: Kink, arguments: Arguments, dtype: torch.dtype) -> bool:
+    """Whether torch's backward looks for the kink where its forward has it.
+
+    With a bound that 16 bits cannot hold, the forward rounds it and some backwards do not: at its own bound
+    ``hardtanh(x, -0.7, 0.7)`` in bfloat16 has slope 1.
+    """
+    if dtype not in (torch.float16, torch.bfloat16) or not isinstance(kink.set, Slopes):
+        return True
+    place = kink.place_value(arguments)
+    return torch.tensor(place, dtype=dtype).item() == place

@@ -1,0 +1,90 @@
+"""What the dispatcher says of the operators in the table: arguments, in-place forms, and the kept original kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from subgrad.kinks import KINKS, Kink
+from subgrad.kinks.expressions import names
+from subgrad.kinks.sets import Slopes
+from subgrad.kinks.table import COMPOSITES
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An overload of the table, as the dispatcher knows it."""
+
+    op: str
+
+    @cached_property
+    def kinks(self) -> tuple[Kink, ...]:
+        return KINKS.of_overload(self.op)
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """The Tensor arguments among which the kinks pick, in the order of the schema."""
+        picked = {name for kink in self.kinks for name in kink.set.candidates}
+        return tuple(name for name in self.argument_names if name in picked)
+
+    @cached_property
+    def _schema_arguments(self) -> Sequence[Any]:
+        return overload(self.op)._schema.arguments
+
+    @cached_property
+    def argument_names(self) -> tuple[str, ...]:
+        return tuple(argument.name for argument in self._schema_arguments)
+
+    @cached_property
+    def tensor_names(self) -> tuple[str, ...]:
+        return tuple(argument.name for argument in self._schema_arguments if "Tensor" in str(argument.type))
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        return {argument.name: argument.default_value for argument in self._schema_arguments if argument.has_default_value()}
+
+    @cached_property
+    def slopes_are_numbers(self) -> bool:
+        """Whether slopes depend on numbers only, so that what was decided for one call holds for the next."""
+        slopes = [kink.set for kink in self.kinks if isinstance(kink.set, Slopes)]
+        used = {name for each in slopes for name in names(each.left_slope) | names(each.right_slope)}
+        return used.isdisjoint(self.tensor_names)
+
+    @cached_property
+    def in_place(self) -> str | None:
+        """The overload that writes into ``self``, if there is one."""
+        name, dot, overload = self.op.partition(".")
+        candidate = f"{name}_{dot}{overload}"
+        return candidate if exists(candidate) else None
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """All arguments by name; the dispatcher leaves trailing defaults out."""
+        return {**self._defaults, **dict(zip(self.argument_names, args, strict=False)), **kwargs}
+
+    def base(self, arguments: dict[str, Any]) -> tuple[Operator, dict[str, Any]]:
+        """The operator that does the work and its arguments: another one for composites, which only call it."""
+        if self.op not in COMPOSITES:
+            return self, arguments
+        base, fixed = COMPOSITES[self.op]
+        return operator(base), {**operator(base)._defaults, **arguments, **fixed}
+
+
+def operator(op: str) -> Operator:
+    return _OPERATORS[op]
+
+
+_OPERATORS = {op: Operator(op) for op in KINKS.overloads}
+
+
+def overload(op: str) -> Any:
+    """The callable overload: ``torch.ops.aten.clamp.Tensor`` for ``"clamp.Tensor"``."""
+    name, _, form = op.partition(".")
+    return getattr(getattr(torch.ops.aten, name), form or "default")
+
+
+def exists(op: str) -> bool:
+    return torch._C._dispatch_has_kernel(f"aten::{op}")

@@ -1,0 +1,108 @@
+"""The rule: one composition of native operators that gives a call the chosen elements and nothing else.
+
+With ``N`` the native operator, ``stop`` the value without its derivative, and weights ``w`` at the hits::
+
+    out = where(hits, w_1 * x_1 + w_2 * x_2 + ..., N(where(hits, stop(x), x)))
+
+has the wanted derivative in every mode and order, because every part is native and differentiable. Its value at the hits
+is arbitrary, so the value of ``N`` is written over it below autograd: forward values cannot change, whatever the weights.
+
+Gradients are exact to the bit, signs of zeros included. An operand with a weight is reached by two paths whose gradients
+are added, and away from its own entries a path must contribute -0.0, the one neutral element of floating-point addition:
+``-where(hits, -x, 0)`` has the derivative of ``where(hits, x, 0)`` with -0.0 in place of 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subgrad.kinks.sets import Element
+
+Arguments = Mapping[str, Any]
+# An operator with torch's own derivative, called with named arguments.
+Native = Callable[[Arguments], Tensor]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to take at one kink, as functions of the call's arguments.
+
+    Attributes:
+        hits: which entries lie on the kink.
+        element: the weights of the operands there; asked for after the forward ran, since `rrelu` makes its slopes there.
+        blocked: the operands known beforehand to have weight 0.
+    """
+
+    hits: Callable[[Arguments], Tensor]
+    element: Callable[[Arguments], Element]
+    blocked: frozenset[str]
+
+
+def take(native: Native, arguments: Arguments, differentiated: Sequence[str], choices: Sequence[Choice]) -> Tensor:
+    """Call an operator with the elements of ``choices`` at their hits, for the operands that are differentiated."""
+    hits = [choice.hits(arguments) for choice in choices]
+    for name in differentiated:
+        arguments = {**arguments, name: _blocked(arguments[name], name, hits, choices)}
+    stopped = {name: _stopped(arguments[name], name, hits, choices) for name in differentiated}
+    out = value = native({**arguments, **stopped})
+    for hit, choice in zip(hits, choices, strict=True):
+        out = torch.where(hit, _carrier(hit, choice.element(arguments), arguments, differentiated, stop(value)), out)
+    return with_value(out, value)
+
+
+def _blocked(operand: Tensor, name: str, hits: Sequence[Tensor], choices: Sequence[Choice]) -> Tensor:
+    """The operand with a derivative of exactly 0.0 where it has no weight."""
+    where = [hit for hit, choice in zip(hits, choices, strict=True) if name in choice.blocked]
+    return torch.where(reduce(torch.logical_or, where), stop(operand), operand) if where else operand
+
+
+def _stopped(operand: Tensor, name: str, hits: Sequence[Tensor], choices: Sequence[Choice]) -> Tensor:
+    """The operand as the native operator gets it: without a derivative where a carrier supplies one."""
+    where = [hit for hit, choice in zip(hits, choices, strict=True) if name not in choice.blocked]
+    return -torch.where(reduce(torch.logical_or, where), -stop(operand), -operand) if where else operand
+
+
+def _carrier(hit: Tensor, element: Element, arguments: Arguments, differentiated: Sequence[str], nothing: Tensor) -> Tensor:
+    """A tensor whose derivative at the hits is the element; its value does not matter."""
+    weights = {name: element.get(name, 0.0) for name in differentiated}
+    parts = [
+        -weight * torch.where(hit, -arguments[name], 0)
+        for name, weight in weights.items()
+        if isinstance(weight, Tensor) or weight != 0
+    ]
+    return reduce(torch.add, parts) if parts else nothing
+
+
+def aligned(native: Native, arguments: Arguments, operands: Collection[str]) -> Arguments:
+    """The operands in one dtype and shape, so that the two paths of each meet before anything is summed or rounded."""
+    tensors = {name: arguments[name] for name in operands if arguments[name] is not None}
+    if len({tensor.dtype for tensor in tensors.values()}) > 1:
+        with torch.no_grad():
+            dtype = native(arguments).dtype
+        tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    shapes = {tensor.shape for tensor in tensors.values()}
+    if len(shapes) > 1:
+        shape = torch.broadcast_shapes(*shapes)
+        tensors = {name: tensor.expand(shape) for name, tensor in tensors.items()}
+    return {**arguments, **tensors}
+
+
+def stop(tensor: Tensor) -> Tensor:
+    """The value without its derivative at this level; outer levels of `torch.func` still see theirs (`detach` cuts all)."""
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        return torch.ops.aten.alias(tensor)
+
+
+def with_value(out: Tensor, value: Tensor) -> Tensor:
+    """``out`` with its derivative as it is, and the value and layout of another tensor."""
+    if out.stride() != value.stride():
+        out = torch.empty_like(value).copy_(out)
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        out.copy_(value)
+    return out

@@ -1,0 +1,109 @@
+"""`use` and `set_default`: how users put a convention in force."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from subgrad.apply import dispatch
+from subgrad.apply.active import Scope, enter, leave, set_process_default
+from subgrad.conventions import Convention, convention
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def set_default(like: str | Convention) -> None:
+    """Set the convention of this process, for every thread that has no ``use`` of its own.
+
+    ``set_default("torch")`` gives every gradient back to torch.
+
+    Raises:
+        ValueError: for an unknown convention; the default then stays what it was.
+    """
+    chosen = convention(like)
+    dispatch.install()
+    set_process_default(chosen)
+
+
+class use(Scope):
+    """Put a convention in force for a block, or for every call of a function, in this thread or task only.
+
+    At kinks, operators that run inside take the convention's element; forward values never change. The choice is made
+    when the forward runs, so that backward may run later and elsewhere.
+
+    >>> import torch, subgrad
+    >>> x = torch.tensor(0.0, requires_grad=True)
+    >>> with subgrad.use("right"):
+    ...     y = torch.relu(x)
+    >>> torch.autograd.grad(y, x)
+    (tensor(1.),)
+
+    As a decorator it also covers generators and coroutines: the convention is in force while their own code runs.
+
+    Raises:
+        ValueError: for an unknown convention.
+    """
+
+    def __init__(self, like: str | Convention):
+        super().__init__(convention(like))
+
+    def __enter__(self) -> Convention:
+        dispatch.install()
+        enter(self)
+        return self.convention
+
+    def __exit__(self, *exception: object) -> None:
+        leave(self)
+
+    def __call__(self, function: Function) -> Function:
+        if inspect.isgeneratorfunction(function):
+            wrapper = self._wrap_generator(function)
+        elif inspect.iscoroutinefunction(function):
+            wrapper = self._wrap_coroutine(function)
+        elif inspect.isasyncgenfunction(function) or not callable(function):
+            raise TypeError(f"use(...) decorates functions, generators and coroutines, not {function!r}")
+        else:
+
+            @functools.wraps(function)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with use(self.convention):
+                    return function(*args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]
+
+    def _wrap_coroutine(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with use(self.convention):
+                return await function(*args, **kwargs)
+
+        return wrapper
+
+    def _wrap_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            generator = function(*args, **kwargs)
+            resume: Callable[[], Any] = functools.partial(next, generator)
+            while True:
+                try:
+                    with use(self.convention):
+                        item = resume()
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    with use(self.convention):
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    resume = functools.partial(generator.throw, error)
+                else:
+                    resume = functools.partial(generator.send, sent)
+
+        return wrapper
+
+    def __repr__(self) -> str:
+        return f"use({self.convention!r})"

@@ -1,0 +1,156 @@
+"""Which: how a convention picks one element from the set of a kink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from subgrad.kinks import KINKS, Kink
+from subgrad.kinks.kink import ALIASES, unknown
+from subgrad.kinks.sets import Ball, Element, Jump, Slopes, Ties
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A kink met by one call: the set with its numbers, and the arguments that are differentiated."""
+
+    kink: Kink
+    set: Slopes | Ties | Ball
+    differentiated: Collection[str]
+
+    @classmethod
+    def of(cls, kink: Kink, arguments: Mapping[str, Any], differentiated: Collection[str]) -> Spot:
+        if isinstance(kink.set, Jump):
+            raise TypeError(f"{kink.name} jumps at {kink.place}: no set of generalised derivatives to pick from")
+        return cls(kink, kink.set.at(arguments), differentiated)
+
+
+def torch_element(spot: Spot, version: str) -> Element | None:
+    """What torch picks in reverse mode, by the table; None where that is no element at all (nan)."""
+    picks = spot.kink.torch_picks(version)
+    if picks is None:
+        return None
+    if isinstance(spot.set, Ties):
+        return spot.set.share(picks)
+    if isinstance(picks, str):
+        return RULES[picks](spot)
+    return spot.set.with_weight(picks)
+
+
+def _pass_through(spot: Spot) -> Element | None:
+    if spot.kink.family != "clamp":
+        return None
+    return spot.set.with_weight(1.0)
+
+
+# A rule returns an element, or None to leave the place to the installed torch.
+Rule = Callable[[Spot], "Element | None"]
+RULES: dict[str, Rule] = {
+    "min-norm": lambda spot: spot.set.least(spot.differentiated),
+    "documented": lambda spot: spot.set.least(spot.set.candidates),  # every Tensor argument counts, constant or not
+    "torch": lambda spot: None,
+    "torch-2.13": lambda spot: torch_element(spot, "2.13"),
+    "torch-2.14": lambda spot: torch_element(spot, "2.14"),
+    "left": lambda spot: spot.set.left(spot.differentiated),
+    "right": lambda spot: spot.set.right(spot.differentiated),
+    "mean": lambda spot: spot.set.mean(),
+    "pass-through": _pass_through,
+}
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Convention:
+    """A rule that picks an element for every kink: a named base, and what single operators do instead.
+
+    >>> Convention("min-norm", relu=1.0, clamp="pass-through")
+    Convention('min-norm', clamp='pass-through', relu=1.0)
+
+    Args:
+        base: the name of a convention, or a ``Convention`` to start from.
+        surrogate: allow numbers outside the set of the kink: slopes that are no subgradients.
+        overrides: operator names with the name of a convention or a number: the slope at a corner, the weight of the
+            first argument at a tie (the others share the rest).
+
+    Raises:
+        ValueError: for a name that is not known, or a number outside the set of the kink.
+    """
+
+    base: str
+    overrides: tuple[tuple[str, str | float], ...]
+    surrogate: bool
+
+    def __init__(self, base: str | Convention, /, *, surrogate: bool = False, **overrides: str | float):
+        if isinstance(base, Convention):
+            overrides = {**dict(base.overrides), **overrides}
+            surrogate = surrogate or base.surrogate
+            base = base.base
+        chosen = {_operator(name): _choice(name, choice) for name, choice in overrides.items()}
+        # frozen: the dataclass supplies equality and the hash that caches and compiled graphs are keyed by
+        object.__setattr__(self, "base", _rule_name(base))
+        object.__setattr__(self, "overrides", tuple(sorted(chosen.items())))
+        object.__setattr__(self, "surrogate", bool(surrogate))
+        for name, choice in self.overrides:
+            self._check_constant_sets(name, choice)
+
+    def element(self, spot: Spot) -> Element | None:
+        """The element picked at a kink, or None where the installed torch decides."""
+        choice = dict(self.overrides).get(spot.kink.name, self.base)
+        if isinstance(choice, str):
+            return RULES[choice](spot)
+        element = spot.set.with_weight(choice)
+        if not self.surrogate and element not in spot.set:
+            raise ValueError(_outside(choice, spot))
+        return element
+
+    def _check_constant_sets(self, name: str, choice: str | float) -> None:
+        """Refuse a number early where the set does not depend on the call."""
+        for kink in KINKS[name]:
+            expression = isinstance(kink.set, Slopes) and (
+                isinstance(kink.set.left_slope, str) or isinstance(kink.set.right_slope, str)
+            )
+            if not expression and kink.when == "True":
+                self.element(Spot.of(kink, {}, kink.set.candidates))
+
+    @property
+    def interferes(self) -> bool:
+        """Whether anything at all is taken out of torch's hands."""
+        return self.base != "torch" or bool(self.overrides)
+
+    def __repr__(self) -> str:
+        options = [f"{name}={choice!r}" for name, choice in self.overrides]
+        options += ["surrogate=True"] * self.surrogate
+        return f"Convention({', '.join([repr(self.base), *options])})"
+
+    def __str__(self) -> str:
+        return repr(self) if self.overrides or self.surrogate else self.base
+
+
+def convention(like: str | Convention) -> Convention:
+    """A convention from its name, or itself."""
+    return like if isinstance(like, Convention) else Convention(like)
+
+
+def _rule_name(name: object) -> str:
+    if not isinstance(name, str) or name not in RULES:
+        raise ValueError(unknown("convention", name, list(RULES)))
+    return name
+
+
+def _operator(name: str) -> str:
+    if name not in KINKS:
+        raise ValueError(unknown("operator", name, list(KINKS.names)))
+    return ALIASES.get(name, name)
+
+
+def _choice(name: str, choice: object) -> str | float:
+    if isinstance(choice, bool) or not isinstance(choice, str | int | float):
+        raise ValueError(f"{name}={choice!r}: give the name of a convention or a number, the element to take.")
+    return _rule_name(choice) if isinstance(choice, str) else float(choice)
+
+
+def _outside(choice: float, spot: Spot) -> str:
+    return (
+        f"{choice} is not a generalised derivative of {spot.kink.name} at {spot.kink.place}: the set there is {spot.set}.\n"
+        "Pick a value inside it, or pass surrogate=True if you want a slope that is not a subgradient."
+    )

@@ -1,0 +1,116 @@
+"""The vocabulary of the table: a kink, and the table that holds them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from subgrad.kinks.expressions import Expression, evaluate
+from subgrad.kinks.sets import Jump, Set, Slopes
+
+
+@dataclass(frozen=True)
+class Kink:
+    """One place where one operator overload has no derivative, and the set of generalised derivatives there.
+
+    Attributes:
+        op: the dispatcher overload, without its namespace: ``"clamp.Tensor"``.
+        at: where ``self`` lies for a corner (``"min"``), a condition on the arguments otherwise (``"self == other"``).
+        set: the set of generalised derivatives.
+        torch: what torch picks in reverse mode: ``"left"`` or ``"right"`` or a number for slopes, the candidates that
+            share the cotangent for ties, ``None`` for what is no element at all (nan). By version where it changed.
+        when: further arguments for which the place exists.
+        family: ``"clamp"`` for the bounds that the convention ``pass-through`` opens.
+    """
+
+    op: str
+    at: Expression
+    set: Set
+    torch: Any = None
+    when: Expression = "True"
+    family: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name that users write: ``clamp`` for ``clamp.Tensor``, ``prelu`` for ``_prelu_kernel``."""
+        return USER_NAMES.get(self.op, self.op.partition(".")[0])
+
+    @property
+    def place(self) -> str:
+        """Where the kink is, in words of the operator's arguments."""
+        return f"self == {self.at}" if isinstance(self.set, Slopes | Jump) else self.at
+
+    def applies(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the place exists at all for these arguments."""
+        return bool(evaluate(self.when, arguments))
+
+    def hits(self, arguments: Mapping[str, Any]) -> Any:
+        """A boolean tensor: which entries lie exactly on the kink."""
+        return evaluate(self.place, arguments)
+
+    def place_value(self, arguments: Mapping[str, Any]) -> Any:
+        """The number at which a corner lies."""
+        return evaluate(self.at, arguments)
+
+    def torch_picks(self, version: str) -> Any:
+        """The ``torch`` column for one version, ``"2.13"`` or ``"2.14"``."""
+        return self.torch[version] if isinstance(self.torch, Mapping) else self.torch
+
+
+USER_NAMES = {"_prelu_kernel": "prelu", "rrelu_with_noise": "rrelu"}
+ALIASES = {"clip": "clamp", "absolute": "abs", "max": "maximum", "min": "minimum"}
+
+
+class Table:
+    """All known kinks: iterate over them, or look them up by operator.
+
+    >>> import subgrad
+    >>> [kink.place for kink in subgrad.kinks["hardtanh"] if kink.when == "min_val < max_val"]
+    ['self == min_val', 'self == max_val']
+    """
+
+    def __init__(self, kinks: tuple[Kink, ...]):
+        self._kinks = kinks
+
+    def __iter__(self) -> Iterator[Kink]:
+        return iter(self._kinks)
+
+    def __len__(self) -> int:
+        return len(self._kinks)
+
+    def __getitem__(self, operator: str) -> tuple[Kink, ...]:
+        """The kinks of an overload (``"clamp.Tensor"``) or of all overloads of an operator (``"clamp"``, ``"clip"``)."""
+        name = ALIASES.get(operator, operator)
+        found = tuple(kink for kink in self if name in (kink.op, kink.name))
+        if not found:
+            raise KeyError(unknown("operator", operator, [*self.names, *ALIASES]))
+        return found
+
+    def __contains__(self, operator: object) -> bool:
+        return any(ALIASES.get(operator, operator) in (kink.op, kink.name) for kink in self)  # type: ignore[arg-type]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operators as users name them, in the order of the table."""
+        return tuple(dict.fromkeys(kink.name for kink in self))
+
+    @property
+    def overloads(self) -> tuple[str, ...]:
+        """The dispatcher overloads, in the order of the table."""
+        return tuple(dict.fromkeys(kink.op for kink in self))
+
+    def of_overload(self, op: str) -> tuple[Kink, ...]:
+        """The kinks of exactly one overload."""
+        return tuple(kink for kink in self if kink.op == op)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} kinks of {len(self.names)} operators: {', '.join(self.names)}>"
+
+
+def unknown(kind: str, name: object, known: list[str]) -> str:
+    """The message for a name that is not known: what was given, the nearest, and all there are."""
+    nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    return f"unknown {kind} {name!r}.{hint} Known: {', '.join(known)}."

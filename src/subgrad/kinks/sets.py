@@ -1,0 +1,175 @@
+"""The sets of generalised derivatives, and the elements that named rules pick from them.
+
+An *element* maps argument names to the weight with which the cotangent reaches them: ``{"self": 0.5}``.
+Every set answers the same questions (``least``, ``mean``, ``left``, ``right``), so that conventions need not know which
+kind they face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from subgrad.kinks.expressions import number
+
+# A weight is a tensor where the operator's own slope is one: the weight of `prelu`, the noise of `rrelu`.
+Weight = float | torch.Tensor
+Element = Mapping[str, Weight]
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """A corner of a function of ``self``: the set is the interval between the one-sided derivatives."""
+
+    left_slope: Any  # a number, an expression of the arguments, or, for one call, a tensor
+    right_slope: Any
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        return ("self",)
+
+    def at(self, arguments: Mapping[str, Any]) -> Slopes:
+        """The interval for one call: slopes that name arguments take their values."""
+        return Slopes(number(self.left_slope, arguments), number(self.right_slope, arguments))
+
+    def least(self, differentiated: Collection[str]) -> Element:
+        return {"self": _nearest_to_zero(self.left_slope, self.right_slope)}
+
+    def mean(self) -> Element:
+        return {"self": (self.left_slope + self.right_slope) / 2}
+
+    def left(self, differentiated: Collection[str]) -> Element:
+        return {"self": self.left_slope}
+
+    def right(self, differentiated: Collection[str]) -> Element:
+        return {"self": self.right_slope}
+
+    def with_weight(self, weight: float) -> Element:
+        return {"self": weight}
+
+    def __contains__(self, element: Element) -> bool:
+        low, high = sorted((self.left_slope, self.right_slope))
+        return low <= element["self"] <= high
+
+    def __str__(self) -> str:
+        if isinstance(self.left_slope, str) or isinstance(self.right_slope, str):
+            return f"between {self.left_slope} and {self.right_slope}"
+        low, high = sorted((float(self.left_slope), float(self.right_slope)))
+        return f"[{low:.5g}, {high:.5g}]"
+
+
+def _nearest_to_zero(one: Weight, other: Weight) -> Weight:
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        one, other = torch.as_tensor(one), torch.as_tensor(other)
+        nearer = torch.where(one.abs() < other.abs(), one, other)
+        return torch.where(one * other <= 0, 0, nearer)
+    return 0.0 if one * other <= 0 else min(one, other, key=abs)
+
+
+@dataclass(frozen=True)
+class Ties:
+    """Tied candidates of a selection: the set is the simplex over the tied ones.
+
+    ``moved`` says who stays selected when one candidate is lowered or raised a little: ``{"self": (lowered, raised)}``.
+    """
+
+    moved: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
+
+    @classmethod
+    def largest(cls, one: str, other: str) -> Ties:
+        return cls({one: ((other,), (one,)), other: ((one,), (other,))})
+
+    @classmethod
+    def smallest(cls, one: str, other: str) -> Ties:
+        return cls({one: ((one,), (other,)), other: ((other,), (one,))})
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        return tuple(self.moved)
+
+    def at(self, arguments: Mapping[str, Any]) -> Ties:
+        return self
+
+    def least(self, differentiated: Collection[str]) -> Element:
+        # A tied constant puts 0 into the set of what is differentiated.
+        if any(name not in differentiated for name in self.candidates):
+            return self.share(())
+        return self.mean()
+
+    def mean(self) -> Element:
+        return self.share(self.candidates)
+
+    def left(self, differentiated: Collection[str]) -> Element:
+        return self.share(self.moved[self._first(differentiated)][0])
+
+    def right(self, differentiated: Collection[str]) -> Element:
+        return self.share(self.moved[self._first(differentiated)][1])
+
+    def _first(self, differentiated: Collection[str]) -> str:
+        return next((name for name in self.candidates if name in differentiated), self.candidates[0])
+
+    def with_weight(self, weight: float) -> Element:
+        first, *others = self.candidates
+        return {first: weight, **{name: (1 - weight) / len(others) for name in others}}
+
+    def share(self, among: Collection[str]) -> Element:
+        """The cotangent split evenly among some of the candidates."""
+        return {name: 1 / len(among) if name in among else 0.0 for name in self.candidates}
+
+    def __contains__(self, element: Element) -> bool:
+        weights = [float(weight) for weight in element.values()]
+        return min(weights) >= 0 and abs(sum(weights) - 1) < 1e-12
+
+    def __str__(self) -> str:
+        return "simplex over " + ", ".join(self.candidates)
+
+
+@dataclass(frozen=True)
+class Ball:
+    """A Euclidean norm at zero: the set is the unit ball."""
+
+    candidates: tuple[str, ...]
+
+    def at(self, arguments: Mapping[str, Any]) -> Ball:
+        return self
+
+    def least(self, differentiated: Collection[str]) -> Element:
+        return self.mean()
+
+    def mean(self) -> Element:
+        return dict.fromkeys(self.candidates, 0.0)
+
+    def left(self, differentiated: Collection[str]) -> Element:
+        return self._along(differentiated, -1.0)
+
+    def right(self, differentiated: Collection[str]) -> Element:
+        return self._along(differentiated, 1.0)
+
+    def _along(self, differentiated: Collection[str], weight: float) -> Element:
+        first = next((name for name in self.candidates if name in differentiated), self.candidates[0])
+        return {**self.mean(), first: weight}
+
+    def with_weight(self, weight: float) -> Element:
+        return {**self.mean(), self.candidates[0]: weight}
+
+    def __contains__(self, element: Element) -> bool:
+        return sum(float(weight) ** 2 for weight in element.values()) <= 1
+
+    def __str__(self) -> str:
+        return "unit ball over " + ", ".join(self.candidates)
+
+
+@dataclass(frozen=True)
+class Jump:
+    """Discontinuous there: no set of generalised derivatives exists, and no convention interferes."""
+
+    candidates: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "none (jump)"
+
+
+Set = Slopes | Ties | Ball | Jump
