@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,9 +68,10 @@ class Convention:
 
     Args:
         base: the name of a convention, or a ``Convention`` to start from.
+        operators: what single operators do instead, by name: another convention, or a number, which is the slope at a
+            corner and the weight of the first argument at a tie (the others share the rest).
+        overrides: the same as pairs.
         surrogate: allow numbers outside the set of the kink: slopes that are no subgradients.
-        overrides: operator names with the name of a convention or a number: the slope at a corner, the weight of the
-            first argument at a tie (the others share the rest).
 
     Raises:
         ValueError: for a name that is not known, or a number outside the set of the kink.
@@ -80,13 +81,19 @@ class Convention:
     overrides: tuple[tuple[str, str | float], ...]
     surrogate: bool
 
-    def __init__(self, base: str | Convention, /, *, surrogate: bool = False, **overrides: str | float):
+    def __init__(
+        self,
+        base: str | Convention,
+        overrides: Iterable[tuple[str, str | float]] = (),
+        surrogate: bool = False,
+        **operators: str | float,
+    ):
+        chosen = {_operator(name): _choice(name, choice) for name, choice in (*overrides, *operators.items())}
         if isinstance(base, Convention):
-            overrides = {**dict(base.overrides), **overrides}
+            chosen = {**dict(base.overrides), **chosen}
             surrogate = surrogate or base.surrogate
             base = base.base
-        chosen = {_operator(name): _choice(name, choice) for name, choice in overrides.items()}
-        # frozen: the dataclass supplies equality and the hash that caches and compiled graphs are keyed by
+        # Frozen: equality and hash, of which caches and compiled graphs make use, come from the dataclass.
         object.__setattr__(self, "base", _rule_name(base))
         object.__setattr__(self, "overrides", tuple(sorted(chosen.items())))
         object.__setattr__(self, "surrogate", bool(surrogate))

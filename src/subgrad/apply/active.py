@@ -8,10 +8,27 @@ from subgrad.conventions import Convention
 
 
 class Scope:
-    """One entered and not yet left use of a convention."""
+    """One entered and not yet left use of a convention.
 
-    def __init__(self, convention: Convention):
+    A fixed one belongs to the call itself, as in `subgrad.functional.clamp(..., convention=...)`: what is compiled from
+    that call depends on no convention outside of it.
+    """
+
+    def __init__(self, convention: Convention, *, fixed: bool = False):
         self.convention = convention
+        self.fixed = fixed
+
+    def __enter__(self) -> Convention:
+        _entered.set((*_entered.get(), self))
+        return self.convention
+
+    def __exit__(self, *exception: object) -> None:
+        # Wherever it stands: generators and exit stacks may leave in another order than they entered.
+        entered = _entered.get()
+        for position in reversed(range(len(entered))):
+            if entered[position] is self:
+                _entered.set(entered[:position] + entered[position + 1 :])
+                return
 
 
 # Innermost last. New threads start with none, tasks with those of their creator.
@@ -31,19 +48,12 @@ def active() -> Convention:
     return entered[-1].convention if entered else _default
 
 
+def is_fixed() -> bool:
+    """Whether the convention in force belongs to the call itself."""
+    entered = _entered.get()
+    return bool(entered) and entered[-1].fixed
+
+
 def set_process_default(convention: Convention) -> None:
     global _default
     _default = convention
-
-
-def enter(scope: Scope) -> None:
-    _entered.set((*_entered.get(), scope))
-
-
-def leave(scope: Scope) -> None:
-    """Remove a scope wherever it stands: generators and exit stacks may leave in another order than they entered."""
-    entered = _entered.get()
-    for position in reversed(range(len(entered))):
-        if entered[position] is scope:
-            _entered.set(entered[:position] + entered[position + 1 :])
-            return

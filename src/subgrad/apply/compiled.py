@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch._guards import Guard, TracingContext
 
-from subgrad.apply.active import active
+from subgrad.apply.active import active, is_fixed
 from subgrad.conventions import Convention
+from subgrad.version import __version__
 
 _MARK = " [subgrad: "
 
@@ -29,7 +30,7 @@ def forget_unguarded_graphs() -> None:
 def note_kink() -> None:
     """Called by every kernel: if it runs because Dynamo traces, tie the graph to the convention in force."""
     context = TracingContext.try_get()
-    if context is not None and not hasattr(context, "subgrad_convention"):
+    if context is not None and not is_fixed() and not hasattr(context, "subgrad_convention"):
         context.subgrad_convention = active()  # type: ignore[attr-defined]
         _tag_cache_entries(active())
         context.guards_context.dynamo_guards.add(_guard(active()))
@@ -52,4 +53,4 @@ def _guard(convention: Convention) -> Guard:
 def _tag_cache_entries(convention: Convention) -> None:
     """Append the convention to the user's cache tag, or take it off again."""
     user_tag = torch.compiler.config.cache_key_tag.partition(_MARK)[0]
-    torch.compiler.config.cache_key_tag = f"{user_tag}{_MARK}{convention!r}]" if convention.interferes else user_tag
+    torch.compiler.config.cache_key_tag = f"{user_tag}{_MARK}{__version__} {convention!r}]" if convention.interferes else user_tag

@@ -17,10 +17,11 @@ from torch.autograd import forward_ad
 
 from subgrad.apply import compiled
 from subgrad.apply.active import active
-from subgrad.apply.operators import Operator, operator, overload
+from subgrad.apply.operators import Operator, operator
 from subgrad.apply.rule import Arguments, Choice, Native, aligned, take
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import KINKS, Kink
+from subgrad.kinks.overloads import overload
 from subgrad.kinks.sets import Element, Jump, Slopes
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")

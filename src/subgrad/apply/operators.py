@@ -11,6 +11,7 @@ import torch
 
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
+from subgrad.kinks.overloads import argument_names, overload
 from subgrad.kinks.sets import Slopes
 from subgrad.kinks.table import COMPOSITES
 
@@ -37,7 +38,7 @@ class Operator:
 
     @cached_property
     def argument_names(self) -> tuple[str, ...]:
-        return tuple(argument.name for argument in self._schema_arguments)
+        return argument_names(self.op)
 
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
@@ -78,12 +79,6 @@ def operator(op: str) -> Operator:
 
 
 _OPERATORS = {op: Operator(op) for op in KINKS.overloads}
-
-
-def overload(op: str) -> Any:
-    """The callable overload: ``torch.ops.aten.clamp.Tensor`` for ``"clamp.Tensor"``."""
-    name, _, form = op.partition(".")
-    return getattr(getattr(torch.ops.aten, name), form or "default")
 
 
 def exists(op: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from subgrad.apply import dispatch
-from subgrad.apply.active import Scope, enter, leave, set_process_default
+from subgrad.apply.active import Scope, set_process_default
 from subgrad.conventions import Convention, convention
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -51,11 +51,7 @@ class use(Scope):
 
     def __enter__(self) -> Convention:
         dispatch.install()
-        enter(self)
-        return self.convention
-
-    def __exit__(self, *exception: object) -> None:
-        leave(self)
+        return super().__enter__()
 
     def __call__(self, function: Function) -> Function:
         if inspect.isgeneratorfunction(function):

@@ -1,0 +1,50 @@
+# Everything from a fresh machine with Python 3.10+ and make: `make survey`, then `make test`.
+
+PYTHON ?= python3
+NEWEST ?= torch>=2.15,<2.16
+OLDEST ?= torch==2.11.0
+
+.PHONY: help survey test test-newest test-oldest lint versions record clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+survey: .venv/ready  ## what torch returns at every kink, and whether that keeps its rule
+	.venv/bin/subgrad survey
+
+test: lint test-newest test-oldest  ## all tests, on the newest and the oldest supported torch
+
+test-newest: .venv/ready
+	.venv/bin/pytest -n 2
+
+test-oldest: .venv-oldest/ready
+	.venv-oldest/bin/pytest -n 2
+
+lint: .venv/ready  ## ruff and pyright
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/pyright --pythonpath .venv/bin/python
+
+versions: .venv/ready  ## the published cases on torch 2.11, 2.13, 2.14 and 2.15, each in an environment of its own
+	.venv/bin/python scripts/versions.py
+
+record: .venv/ready  ## record what the real torch 2.13 and 2.14 return for every sample
+	.venv/bin/python scripts/record.py
+
+clean:  ## remove the environments
+	rm -rf .venv .venv-oldest .venv-uv
+
+.venv-uv/ready:
+	$(PYTHON) -m venv .venv-uv
+	.venv-uv/bin/python -m pip install --quiet uv
+	touch $@
+
+.venv/ready: pyproject.toml | .venv-uv/ready
+	.venv-uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv
+	.venv-uv/bin/uv pip install --quiet --python .venv/bin/python -e '.[dev]' '$(NEWEST)'
+	touch $@
+
+.venv-oldest/ready: pyproject.toml | .venv-uv/ready
+	.venv-uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv-oldest
+	.venv-uv/bin/uv pip install --quiet --python .venv-oldest/bin/python -e '.[dev]' '$(OLDEST)'
+	touch $@

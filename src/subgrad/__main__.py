@@ -1,0 +1,5 @@
+import sys
+
+from subgrad.cli import main
+
+sys.exit(main())

@@ -1,0 +1,90 @@
+"""The command line: ``subgrad survey`` and ``subgrad run``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from subgrad.conventions import RULES, Convention
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is returned."""
+    options = _parser().parse_args(arguments)
+    return options.command(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="subgrad", description="Every kink in your PyTorch program.")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    survey = commands.add_parser("survey", help="what the installed torch returns at every kink, and whether that keeps its rule")
+    survey.add_argument("--json", action="store_true", help="for machines: one list of findings")
+    survey.set_defaults(command=_survey)
+
+    run = commands.add_parser("run", help="an unchanged script under a convention")
+    run.add_argument("script", help="the Python script")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    run.set_defaults(command=_run)
+
+    for command in (survey, run):
+        command.add_argument(
+            "--convention",
+            type=_convention,
+            default="min-norm",
+            metavar="NAME[,OPERATOR=CHOICE...]",
+            help=f"one of {', '.join(RULES)}, and what single operators do instead (default: %(default)s)",
+        )
+    return parser
+
+
+def _convention(text: str) -> Convention:
+    """``min-norm,relu=1.0,clamp=pass-through`` as a convention."""
+    name, *overrides = text.split(",")
+    try:
+        return Convention(name, [_override(each) for each in overrides])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _override(text: str) -> tuple[str, str | float]:
+    operator, equals, choice = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r}: write OPERATOR=CHOICE, as in clamp=pass-through or relu=1.0")
+    try:
+        return operator, float(choice)
+    except ValueError:
+        return operator, choice
+
+
+def _survey(options: argparse.Namespace) -> int:
+    from subgrad.survey import survey
+
+    findings = survey(options.convention)
+    if options.json:
+        print(json.dumps([finding.to_dict() for finding in findings], indent=2))
+        return 0
+    try:
+        from rich.console import Console
+        from rich.progress import track
+
+        from subgrad.report.text import summary, survey_table
+    except ModuleNotFoundError:
+        print("subgrad survey draws its table with rich: pip install 'subgrad[cli]', or ask for --json.", file=sys.stderr)
+        return 2
+    # Wide enough for the whole table where output is no terminal.
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    found = list(track(findings, "measuring", console=Console(stderr=True), transient=True))
+    console.print(survey_table(found))
+    console.print(summary(found), highlight=False)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from subgrad.apply.use import set_default
+    from subgrad.script import run_script
+
+    set_default(options.convention)
+    return run_script(options.script, options.arguments)

@@ -1,0 +1,81 @@
+"""Every operator of the table with its convention spelled out, independent of what is in force around it.
+
+>>> import torch, subgrad
+>>> x = torch.tensor([0.0, 3.0, 6.0], requires_grad=True)
+>>> torch.autograd.grad(subgrad.functional.clamp(x, 0, 6, convention="pass-through").sum(), x)
+(tensor([1., 1., 1.]),)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.active import Scope
+from subgrad.apply.dispatch import install
+from subgrad.conventions import Convention, convention
+from subgrad.kinks import KINKS
+from subgrad.kinks.overloads import overload
+
+
+def _torch_function(name: str) -> Callable[..., Tensor]:
+    return getattr(torch.nn.functional, name, None) or getattr(torch, name)
+
+
+@torch.compiler.allow_in_graph
+def _call(name: str, like: str | Convention, *args: Any, **kwargs: Any) -> Tensor:
+    """Run a torch function under a convention of its own; a single node of compiled graphs."""
+    install()
+    with Scope(convention(like), fixed=True):
+        return _torch_function(name)(*args, **kwargs)
+
+
+def _spelling(name: str) -> Callable[..., Tensor]:
+    original = _torch_function(name)
+
+    def function(*args: Any, convention: str | Convention = "min-norm", **kwargs: Any) -> Tensor:
+        return _call(name, convention, *args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _doc(name, original)
+    function.__signature__ = _signature(name, original)  # type: ignore[attr-defined]
+    return function
+
+
+def _doc(name: str, original: Callable[..., Tensor]) -> str:
+    places = "\n".join(f"    {kink.place}: {kink.set}" for kink in KINKS[name])
+    return (
+        f"As ``{original.__module__ or 'torch'}.{name}``, with the derivative that ``convention`` picks at its kinks.\n\n"
+        f"Kinks, and the generalised derivatives there:\n\n{places}\n\n"
+        f"{inspect.cleandoc(original.__doc__ or '')}"
+    )
+
+
+def _signature(name: str, original: Callable[..., Tensor]) -> inspect.Signature:
+    """Torch's own signature, or for built-in functions that of the overload, and the convention."""
+    try:
+        parameters = list(inspect.signature(original).parameters.values())
+    except ValueError:
+        parameters = [
+            inspect.Parameter(
+                "input" if argument.name == "self" else argument.name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=argument.default_value if argument.has_default_value() else inspect.Parameter.empty,
+            )
+            for argument in overload(KINKS[name][0].op)._schema.arguments
+        ]
+    chosen = inspect.Parameter("convention", inspect.Parameter.KEYWORD_ONLY, default="min-norm", annotation="str | Convention")
+    return inspect.Signature([*parameters, chosen], return_annotation=Tensor)
+
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Callable[..., Tensor]: ...
+
+
+__all__ = [*KINKS.names, "clip", "absolute"]  # pyright: ignore[reportUnsupportedDunderAll]
+globals().update({name: _spelling(name) for name in __all__})

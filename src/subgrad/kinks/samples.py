@@ -1,0 +1,90 @@
+"""Samples of every row: calls whose tensors lie on each kink, on both sides of it, and away from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import torch
+
+from subgrad.kinks.expressions import evaluate
+from subgrad.kinks.overloads import argument_names
+from subgrad.kinks.sets import Jump, Slopes
+from subgrad.kinks.table import KINKS
+
+# The arguments besides the tensors that the kinks pick from, one call each.
+CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
+    "relu": ({},),
+    "abs": ({},),
+    "leaky_relu": tuple({"negative_slope": slope} for slope in (0.01, 0.0, 1.0, 2.0, -0.2)),
+    "_prelu_kernel": tuple({"weight": weight} for weight in (0.25, 0.0, 1.0, 2.0, -0.2)),
+    "rrelu_with_noise": (
+        {"lower": 0.125, "upper": 0.375, "training": False},
+        {"lower": 0.125, "upper": 0.375, "training": True},
+    ),
+    "elu": (
+        {"alpha": 1.0, "scale": 1, "input_scale": 1},
+        {"alpha": 2.0, "scale": 1, "input_scale": 1},
+        {"alpha": 0.5, "scale": 1.5, "input_scale": 0.75},
+    ),
+    "celu": ({"alpha": 1.0}, {"alpha": 2.0}),
+    "selu": ({},),
+    "relu6": ({},),
+    "hardtanh": tuple({"min_val": low, "max_val": high} for low, high in ((-1.0, 1.0), (0, 6), (0.7, 0.7))),
+    "hardsigmoid": ({},),
+    "hardswish": ({},),
+    "softshrink": ({"lambd": 0.5}, {"lambd": 0.0}),
+    "threshold": tuple({"threshold": at, "value": value} for at, value in ((0.0, 0.0), (0.5, 0.5), (0.0, -1.0))),
+    "clamp": tuple(
+        {"min": low, "max": high}
+        for low, high in ((0, 6), (-1.0, 1.0), (0.5, None), (None, 0.5), (0.5, 0.5), (1.0, -1.0))
+    ),
+    "clamp_min": ({"min": 0}, {"min": 0.5}),
+    "clamp_max": ({"max": 0}, {"max": 0.5}),
+    "maximum": ({},),
+    "minimum": ({},),
+    "fmax": ({},),
+    "fmin": ({},),
+    "clamp_min.Tensor": ({},),
+    "clamp_max.Tensor": ({},),
+    "clamp.Tensor": ({}, {"max": None}, {"min": None}),
+    "hypot": ({},),
+}
+
+FAR = (-7.0, 9.0)
+BESIDE = 0.25
+TIED = (-1.0, 0.0, 2.0)
+
+
+def samples(op: str, dtype: torch.dtype = torch.float64) -> Iterator[dict[str, Any]]:
+    """Complete arguments of calls of an overload, tensors included."""
+    for call in CALLS[op]:
+        yield _filled(op, dict(call), dtype)
+
+
+def _filled(op: str, call: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    kinks = KINKS.of_overload(op)
+    operands = [name for name in _candidates(op) if name not in call]
+    if operands == ["self"]:
+        places = {evaluate(kink.at, call) for kink in kinks if kink.applies(call)}
+        places |= {number for number in call.values() if number is not None}
+        columns = [[*sorted({point for place in places for point in _around(place)}), *FAR, -0.0]]
+    else:
+        columns = list(zip(*product(TIED, repeat=len(operands)), strict=True))
+    tensors = {name: torch.tensor(column, dtype=dtype) for name, column in zip(operands, columns, strict=True)}
+    for made, value in (("weight", call.get("weight")), ("noise", 0.0)):  # tensors shaped like `self`
+        if made in argument_names(op):
+            tensors[made] = torch.full_like(tensors["self"], value)
+    ordered = {**call, **tensors}
+    return {name: ordered[name] for name in argument_names(op) if name in ordered}
+
+
+def _around(place: float) -> tuple[float, float, float]:
+    return (place - BESIDE, place, place + BESIDE)
+
+
+def _candidates(op: str) -> list[str]:
+    corner = any(isinstance(kink.set, Slopes | Jump) for kink in KINKS.of_overload(op))
+    return ["self"] if corner else list(dict.fromkeys(name for kink in KINKS.of_overload(op) for name in kink.set.candidates))
+

@@ -1,0 +1,156 @@
+"""Measure every row at every kink: reverse and forward mode, torch's own and under a convention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from subgrad.apply.use import use
+from subgrad.conventions import RULES, Convention, Spot, convention
+from subgrad.kinks import KINKS, Kink
+from subgrad.kinks.overloads import overload
+from subgrad.kinks.samples import samples
+from subgrad.kinks.sets import Jump, Ties
+
+# Not constant: a derivative that drops the incoming gradient would look right with ones.
+COTANGENTS = (3.0, -0.5)
+SAME = 1e-12
+
+Measured = Mapping[str, float]
+Mode = Callable[[str, Mapping[str, Any], tuple[str, ...], float], list[float]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kink of one call: the set there, and what was measured.
+
+    Attributes:
+        operator, overload, place, arguments: where.
+        differentiated: the arguments that require grad.
+        set: the set of generalised derivatives, in words.
+        reverse, forward: what torch itself returns for each argument.
+        documented: what PyTorch's documented rule asks for; None at a jump, where it asks for nothing.
+        keeps_rule: whether reverse and forward mode both return that.
+        convention, chosen: the convention surveyed, and what it returns (both modes alike).
+    """
+
+    operator: str
+    overload: str
+    place: str
+    arguments: Mapping[str, float | bool | None]
+    differentiated: tuple[str, ...]
+    set: str
+    reverse: Measured
+    forward: Measured
+    documented: Measured | None
+    keeps_rule: bool | None
+    convention: str
+    chosen: Measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold: what is not finite becomes a string, ``"nan"``."""
+        return {name: _json(value) for name, value in asdict(self).items()}
+
+
+def survey(like: str | Convention = "min-norm") -> Iterator[Finding]:
+    """Measure the installed torch at every kink of the table, and what a convention makes of it.
+
+    >>> from subgrad.survey import survey
+    >>> next(survey("right")).chosen
+    {'self': 1.0}
+    """
+    for op in KINKS.overloads:
+        for call in samples(op):
+            for kink in KINKS.of_overload(op):
+                if kink.applies(call) and kink.hits(call).any():
+                    for differentiated in _differentiated(kink):
+                        yield _finding(kink, _at_first_hit(kink, call), differentiated, convention(like))
+
+
+def _differentiated(kink: Kink) -> list[tuple[str, ...]]:
+    """All candidates at once; for a tie also the first alone, the others constant."""
+    candidates = kink.set.candidates or ("self",)
+    return [candidates, candidates[:1]] if isinstance(kink.set, Ties) else [candidates]
+
+
+def _at_first_hit(kink: Kink, call: Mapping[str, Any]) -> dict[str, Any]:
+    """The call with its tensors reduced to the first entry on the kink."""
+    first = int(kink.hits(call).nonzero()[0])
+    return {name: value[first].clone() if isinstance(value, Tensor) else value for name, value in call.items()}
+
+
+def _finding(kink: Kink, call: dict[str, Any], differentiated: tuple[str, ...], like: Convention) -> Finding:
+    with use("torch"):
+        reverse = _measure(reverse_mode, kink.op, call, differentiated)
+        forward = _measure(forward_mode, kink.op, call, differentiated)
+    with use(like):
+        chosen = _measure(reverse_mode, kink.op, call, differentiated)
+    numbers = {name: value.item() if isinstance(value, Tensor) else value for name, value in call.items()}
+    documented = None if isinstance(kink.set, Jump) else _documented(kink, numbers, differentiated)
+    hidden = {*kink.set.candidates, "self", "noise"}
+    return Finding(
+        operator=kink.name,
+        overload=f"aten::{kink.op}",
+        place=kink.place,
+        arguments={name: value for name, value in numbers.items() if name not in hidden or value is None},
+        differentiated=differentiated,
+        set=str(kink.set if isinstance(kink.set, Jump) else kink.set.at(numbers)),
+        reverse=reverse,
+        forward=forward,
+        documented=documented,
+        keeps_rule=None if documented is None else _same(reverse, documented) and _same(forward, documented),
+        convention=str(like),
+        chosen=chosen,
+    )
+
+
+def _documented(kink: Kink, numbers: Mapping[str, Any], differentiated: tuple[str, ...]) -> Measured:
+    element = RULES["documented"](Spot.of(kink, numbers, differentiated)) or {}
+    return {name: float(element[name]) for name in differentiated}
+
+
+def _measure(mode: Mode, op: str, call: dict[str, Any], differentiated: tuple[str, ...]) -> Measured:
+    """The weight of each argument, nan where it does not grow with the cotangent as a derivative must."""
+    ratios = [[value / cotangent for value in mode(op, call, differentiated, cotangent)] for cotangent in COTANGENTS]
+    return {
+        name: one if abs(one - other) < SAME else float("nan")
+        for name, one, other in zip(differentiated, *ratios, strict=True)
+    }
+
+
+def reverse_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ...], cotangent: float) -> list[float]:
+    """The gradients of a call for all its differentiated arguments at once."""
+    torch.manual_seed(0)  # rrelu draws its slopes
+    leaves = {name: call[name].clone().requires_grad_() for name in differentiated}
+    out = overload(op)(**{**call, **leaves})
+    return [float(grad) for grad in torch.autograd.grad(out, list(leaves.values()), torch.tensor(cotangent).to(out))]
+
+
+def forward_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ...], tangent: float) -> list[float]:
+    """The tangents of a call along each argument alone; the others carry zeros, so that they count as differentiated."""
+    tangents = []
+    for along in differentiated:
+        torch.manual_seed(0)
+        with forward_ad.dual_level():
+            duals = {
+                name: forward_ad.make_dual(call[name], torch.full_like(call[name], tangent if name == along else 0.0))
+                for name in differentiated
+            }
+            tangents.append(float(forward_ad.unpack_dual(overload(op)(**{**call, **duals})).tangent))
+    return tangents
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _json(each) for name, each in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _same(one: Measured, other: Measured) -> bool:
+    return all(abs(one[name] - other[name]) < SAME for name in other)
