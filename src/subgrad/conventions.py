@@ -100,9 +100,13 @@ class Convention:
         for name, choice in self.overrides:
             self._check_constant_sets(name, choice)
 
+    def choice(self, kink: Kink) -> str | float:
+        """What decides at a kink: the name of a convention, or a number."""
+        return dict(self.overrides).get(kink.name, self.base)
+
     def element(self, spot: Spot) -> Element | None:
         """The element picked at a kink, or None where the installed torch decides."""
-        choice = dict(self.overrides).get(spot.kink.name, self.base)
+        choice = self.choice(spot.kink)
         if isinstance(choice, str):
             return RULES[choice](spot)
         element = spot.set.with_weight(choice)

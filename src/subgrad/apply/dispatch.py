@@ -26,6 +26,7 @@ from subgrad.kinks.sets import Element, Jump, Slopes
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 INSTALLED = "2.14" if torch.__version__ >= (2, 14) else "2.13"  # the column of the table that describes it
+VERSIONS = ("torch-2.13", "torch-2.14")
 
 _library: torch.library.Library | None = None
 _lock = threading.Lock()
@@ -156,9 +157,13 @@ def _decide(
         element, native = convention.element(spot), torch_element(spot, INSTALLED)
         if element is None:
             continue
-        # In forward mode torch's own may disagree with its reverse mode: prelu, and fmax and clamp up to 2.13.
-        same = not forward_mode and native is not None and _is_exact(kink, arguments, dtype)
-        if not (same and all(_equal(element.get(name), native.get(name)) for name in differentiated)):
+        if not (
+            native is not None
+            and all(_equal(element.get(name), native.get(name)) for name in differentiated)
+            # Forward mode of torch may disagree with its reverse mode: prelu, and fmax and clamp up to 2.13.
+            and not forward_mode
+            and (convention.choice(kink) in VERSIONS or _is_exact(kink, arguments, dtype))
+        ):
             choices.append(_choice(kink, convention, element, differentiated))
     return choices
 

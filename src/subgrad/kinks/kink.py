@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from subgrad.kinks.expressions import Expression, evaluate
@@ -28,7 +28,7 @@ class Kink:
     op: str
     at: Expression
     set: Set
-    torch: Any = None
+    torch: Any = field(default=None, hash=False)
     when: Expression = "True"
     family: str = ""
 

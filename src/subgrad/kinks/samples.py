@@ -31,11 +31,11 @@ CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "celu": ({"alpha": 1.0}, {"alpha": 2.0}),
     "selu": ({},),
     "relu6": ({},),
-    "hardtanh": tuple({"min_val": low, "max_val": high} for low, high in ((-1.0, 1.0), (0, 6), (0.7, 0.7))),
+    "hardtanh": tuple({"min_val": low, "max_val": high} for low, high in ((-1.0, 1.0), (0, 6), (-0.7, 0.7), (0.5, 0.5))),
     "hardsigmoid": ({},),
     "hardswish": ({},),
     "softshrink": ({"lambd": 0.5}, {"lambd": 0.0}),
-    "threshold": tuple({"threshold": at, "value": value} for at, value in ((0.0, 0.0), (0.5, 0.5), (0.0, -1.0))),
+    "threshold": tuple({"threshold": at, "value": value} for at, value in ((0.0, 0.0), (0.7, 0.7), (0.0, -1.0))),
     "clamp": tuple(
         {"min": low, "max": high}
         for low, high in ((0, 6), (-1.0, 1.0), (0.5, None), (None, 0.5), (0.5, 0.5), (1.0, -1.0))

@@ -8,7 +8,7 @@ kind they face.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ class Ties:
     ``moved`` says who stays selected when one candidate is lowered or raised a little: ``{"self": (lowered, raised)}``.
     """
 
-    moved: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
+    moved: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(hash=False)
 
     @classmethod
     def largest(cls, one: str, other: str) -> Ties:

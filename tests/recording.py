@@ -1,0 +1,50 @@
+"""The gradients of every sample of every row, to the bit: written by real torch versions, read by the tests.
+
+Run inside an environment of that version, it prints the record as JSON: ``python tests/recording.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subgrad.kinks import KINKS
+from subgrad.kinks.overloads import overload
+from subgrad.kinks.samples import samples
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# Not constant, both signs, both zeros.
+COTANGENT = (1.0, -2.0, 0.75, -0.0, 3.5, 0.0, -0.125, 5.0)
+
+
+def record() -> dict[str, Any]:
+    """What the convention in force returns for every sample: the torch version's own with none."""
+    rows = {op: [_gradients(op, call) for dtype in DTYPES for call in samples(op, dtype)] for op in KINKS.overloads}
+    return {"torch": torch.__version__, "rows": rows}
+
+
+def _gradients(op: str, call: dict[str, Any]) -> dict[str, list[str]]:
+    """The gradients of one call for each choice of differentiated arguments: all of them, and each alone."""
+    tensors = [name for name, value in call.items() if isinstance(value, Tensor) and name != "noise"]
+    choices = dict.fromkeys([tuple(tensors), *((name,) for name in tensors)])
+    return {",".join(names): _gradient(op, call, names) for names in choices}
+
+
+def _gradient(op: str, call: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+    torch.manual_seed(0)  # rrelu draws its slopes
+    leaves = {name: call[name].clone().requires_grad_() for name in names}
+    try:
+        out = overload(op)(**{**call, **leaves})
+    except NotImplementedError:
+        return ["not implemented for this dtype"]  # rrelu while training, in half precision
+    cotangent = torch.tensor(list(islice(cycle(COTANGENT), out.numel())), dtype=out.dtype)
+    gradients = torch.autograd.grad(out, list(leaves.values()), cotangent)
+    return [float.hex(entry) for gradient in gradients for entry in gradient.tolist()]
+
+
+if __name__ == "__main__":
+    print(json.dumps(record(), indent=None, separators=(",", ":")))
