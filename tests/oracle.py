@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-NEAR, STEP = 2.0**-12, 2.0**-24  # how far the perturbed points lie, and the differences taken there
+NEAR, STEP = 2.0**-15, 2.0**-27  # how far the perturbed points lie, and the differences taken there
 DRAWS = 80
 
 Function = Callable[..., float]
@@ -72,7 +72,8 @@ def element(convention: str, function: Function, point: Point, operands: tuple[s
         chosen = hull.mean(axis=0)[columns]
     else:
         side = {"left": -1, "right": 1}[convention]
-        first = next(name for name in differentiated if _takes_part(function, point, operands, name))
+        tied = [name for name in differentiated if _takes_part(function, point, operands, name)]
+        first = (tied or differentiated)[0]
         chosen = vertices(function, moved(point, first, side), operands).mean(axis=0)[columns]
     return dict(zip(differentiated, (float(weight) for weight in chosen), strict=True))
 

@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
             "--convention",
             type=_convention,
             default="min-norm",
-            metavar="NAME[,OPERATOR=CHOICE...]",
+            metavar="NAME[,OPERATOR=CHOICE...][,surrogate]",
             help=f"one of {', '.join(RULES)}, and what single operators do instead (default: %(default)s)",
         )
     return parser
@@ -42,9 +42,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _convention(text: str) -> Convention:
     """``min-norm,relu=1.0,clamp=pass-through`` as a convention."""
-    name, *overrides = text.split(",")
+    name, *options = text.split(",")
+    overrides = [option for option in options if option != "surrogate"]
     try:
-        return Convention(name, [_override(each) for each in overrides])
+        return Convention(name, [_override(each) for each in overrides], surrogate="surrogate" in options)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

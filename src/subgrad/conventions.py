@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from subgrad.kinks import KINKS, Kink
+from subgrad.kinks.expressions import names
 from subgrad.kinks.kink import ALIASES, unknown
 from subgrad.kinks.sets import Ball, Element, Jump, Slopes, Ties
 
@@ -27,7 +28,7 @@ class Spot:
 
 
 def torch_element(spot: Spot, version: str) -> Element | None:
-    """What torch picks in reverse mode, by the table; None where that is no element at all (nan)."""
+    """What torch picks in reverse mode, by the table; None where that is no element, or not one in all modes."""
     picks = spot.kink.torch_picks(version)
     if picks is None:
         return None
@@ -98,7 +99,7 @@ class Convention:
         object.__setattr__(self, "overrides", tuple(sorted(chosen.items())))
         object.__setattr__(self, "surrogate", bool(surrogate))
         for name, choice in self.overrides:
-            self._check_constant_sets(name, choice)
+            self._refuse_early(name, choice)
 
     def choice(self, kink: Kink) -> str | float:
         """What decides at a kink: the name of a convention, or a number."""
@@ -114,14 +115,14 @@ class Convention:
             raise ValueError(_outside(choice, spot))
         return element
 
-    def _check_constant_sets(self, name: str, choice: str | float) -> None:
-        """Refuse a number early where the set does not depend on the call."""
-        for kink in KINKS[name]:
-            expression = isinstance(kink.set, Slopes) and (
-                isinstance(kink.set.left_slope, str) or isinstance(kink.set.right_slope, str)
-            )
-            if not expression and kink.when == "True":
-                self.element(Spot.of(kink, {}, kink.set.candidates))
+    def _refuse_early(self, name: str, choice: str | float) -> None:
+        """Refuse a number that no call could accept; what depends on the call is refused when it is made."""
+        sets = [kink.set for kink in KINKS[name] if not isinstance(kink.set, Jump)]
+        known = [each for each in sets if not isinstance(each, Slopes) or not names(each.left_slope) | names(each.right_slope)]
+        if isinstance(choice, str) or self.surrogate or len(known) < len(sets):
+            return
+        if not any(each.with_weight(choice) in each for each in known):
+            raise ValueError(_outside(choice, Spot.of(KINKS[name][0], {}, ())))
 
     @property
     def interferes(self) -> bool:
@@ -149,7 +150,7 @@ def _rule_name(name: object) -> str:
 
 
 def _operator(name: str) -> str:
-    if name not in KINKS:
+    if name not in (*KINKS.names, *ALIASES):
         raise ValueError(unknown("operator", name, list(KINKS.names)))
     return ALIASES.get(name, name)
 

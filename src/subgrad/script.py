@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 import types
@@ -17,9 +18,11 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
         print(f"subgrad run: can't open {path!r}: {error.strerror}", file=sys.stderr)
         return 2
     sys.argv = [path, *arguments]
-    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    path = os.path.abspath(path)
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=path, __builtins__=__builtins__, __spec__=None, __cached__=None)
+    main.__dict__.update(__file__=path, __builtins__=builtins, __spec__=None, __cached__=None)
     sys.modules["__main__"] = main  # where pickles and spawned processes look for the script's own classes
     try:
         exec(compile(source, path, "exec"), main.__dict__)
@@ -27,7 +30,8 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
         raise
     except BaseException as error:
         # The script's frames only, shown by whatever hook the script has set.
-        sys.excepthook(type(error), error, _from_frame_of(path, error.__traceback__))
+        error = error.with_traceback(_from_frame_of(path, error.__traceback__))
+        sys.excepthook(type(error), error, error.__traceback__)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
     return 0
 

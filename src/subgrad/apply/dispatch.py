@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from subgrad.apply import compiled
 from subgrad.apply.active import active
 from subgrad.apply.operators import Operator, operator
-from subgrad.apply.rule import Arguments, Choice, Native, aligned, take
+from subgrad.apply.rule import Arguments, Choice, Native, aligned, below_autograd, take
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.overloads import overload
@@ -81,13 +81,12 @@ def _in_place(op: Operator, originals: dict[str, Any]) -> Callable[..., Tensor]:
         convention = active()
         if not convention.interferes:
             return original(keyset, self, *args, **kwargs)
-        arguments = op.bind((self, *args), kwargs)
+        arguments, native = op.bind((self, *args), kwargs), _caller(op, "in_place", originals, keyset)
         if not _choices(op, convention, arguments, _differentiated(op, arguments)):
-            return _caller(op, "in_place", originals, keyset)(arguments)
-        # The functional form has nothing registered at ADInplaceOrView, and a kernel called directly does not skip it.
-        functional = _caller(op, "op", originals, keyset.remove(torch._C.DispatchKey.ADInplaceOrView))
-        # A clone, since the derivative needs the value that is about to be overwritten.
-        result = _run(op, convention, {**arguments, "self": self.clone()}, functional)
+            return native(arguments)
+        # On a clone, since the derivative needs the value that is about to be overwritten. In place there too: torch
+        # may differentiate that form from its result (elu), which rounds differently.
+        result = _run(op, convention, {**arguments, "self": self.clone()}, native)
         # copy_ sends 0.0 back to what it overwrites; negated it is -0.0, which added to the gradient leaves every bit.
         return self.neg_().copy_(result)
 
@@ -109,8 +108,10 @@ def _run(op: Operator, convention: Convention, arguments: Arguments, native: Nat
     choices = _choices(op, convention, arguments, differentiated)
     if not choices:
         return native(arguments)
+    # The overload itself, not the kept original: below this level of `torch.func` there may be others to differentiate.
+    value = None if op.is_random else below_autograd(overload(op.op), *(arguments[name] for name in op.argument_names))
     operands = [name for name in op.operands if name in differentiated]
-    return take(native, aligned(native, arguments, op.operands), operands, choices)
+    return take(native, value, aligned(arguments, op.operands, value), operands, choices)
 
 
 def _differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
@@ -160,7 +161,7 @@ def _decide(
         if not (
             native is not None
             and all(_equal(element.get(name), native.get(name)) for name in differentiated)
-            # Forward mode of torch may disagree with its reverse mode: prelu, and fmax and clamp up to 2.13.
+            # Forward mode of torch may disagree with its reverse mode: fmax and clamp up to 2.13.
             and not forward_mode
             and (convention.choice(kink) in VERSIONS or _is_exact(kink, arguments, dtype))
         ):

@@ -5,7 +5,8 @@ With ``N`` the native operator, ``stop`` the value without its derivative, and w
     out = where(hits, w_1 * x_1 + w_2 * x_2 + ..., N(where(hits, stop(x), x)))
 
 has the wanted derivative in every mode and order, because every part is native and differentiable. Its value at the hits
-is arbitrary, so the value of ``N`` is written over it below autograd: forward values cannot change, whatever the weights.
+is arbitrary, so the value of ``N(x)`` is written over it below autograd: forward values cannot change, not even the bits
+of a nan, which in torch depend on the layout of ``x``.
 
 Gradients are exact to the bit, signs of zeros included. An operand with a weight is reached by two paths whose gradients
 are added, and away from its own entries a path must contribute -0.0, the one neutral element of floating-point addition:
@@ -44,15 +45,25 @@ class Choice:
     blocked: frozenset[str]
 
 
-def take(native: Native, arguments: Arguments, differentiated: Sequence[str], choices: Sequence[Choice]) -> Tensor:
-    """Call an operator with the elements of ``choices`` at their hits, for the operands that are differentiated."""
+def take(
+    native: Native,
+    value: Tensor | None,
+    arguments: Arguments,
+    differentiated: Sequence[str],
+    choices: Sequence[Choice],
+) -> Tensor:
+    """Call an operator with the elements of ``choices`` at their hits, for the operands that are differentiated.
+
+    ``value`` is what the operator returns; None for a random one, which can be called only once.
+    """
     hits = [choice.hits(arguments) for choice in choices]
     for name in differentiated:
         arguments = {**arguments, name: _blocked(arguments[name], name, hits, choices)}
     stopped = {name: _stopped(arguments[name], name, hits, choices) for name in differentiated}
-    out = value = native({**arguments, **stopped})
+    out = native({**arguments, **stopped})
+    value = stop(out) if value is None else value
     for hit, choice in zip(hits, choices, strict=True):
-        out = torch.where(hit, _carrier(hit, choice.element(arguments), arguments, differentiated, stop(value)), out)
+        out = torch.where(hit, _carrier(hit, choice.element(arguments), arguments, differentiated, value), out)
     return with_value(out, value)
 
 
@@ -79,30 +90,28 @@ def _carrier(hit: Tensor, element: Element, arguments: Arguments, differentiated
     return reduce(torch.add, parts) if parts else nothing
 
 
-def aligned(native: Native, arguments: Arguments, operands: Collection[str]) -> Arguments:
+def aligned(arguments: Arguments, operands: Collection[str], value: Tensor | None) -> Arguments:
     """The operands in one dtype and shape, so that the two paths of each meet before anything is summed or rounded."""
     tensors = {name: arguments[name] for name in operands if arguments[name] is not None}
-    if len({tensor.dtype for tensor in tensors.values()}) > 1:
-        with torch.no_grad():
-            dtype = native(arguments).dtype
-        tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    shapes = {tensor.shape for tensor in tensors.values()}
-    if len(shapes) > 1:
-        shape = torch.broadcast_shapes(*shapes)
-        tensors = {name: tensor.expand(shape) for name, tensor in tensors.items()}
+    if value is not None:
+        tensors = {name: tensor.to(value.dtype).expand_as(value) for name, tensor in tensors.items()}
     return {**arguments, **tensors}
 
 
-def stop(tensor: Tensor) -> Tensor:
-    """The value without its derivative at this level; outer levels of `torch.func` still see theirs (`detach` cuts all)."""
+def below_autograd(function: Callable[..., Tensor], *args: Any) -> Tensor:
+    """Call without derivatives at this level; outer levels of `torch.func` still see theirs (`detach` would cut all)."""
     with torch._C._AutoDispatchBelowADInplaceOrView():
-        return torch.ops.aten.alias(tensor)
+        return function(*args)
+
+
+def stop(tensor: Tensor) -> Tensor:
+    """The value without its derivative."""
+    return below_autograd(torch.ops.aten.alias, tensor)
 
 
 def with_value(out: Tensor, value: Tensor) -> Tensor:
     """``out`` with its derivative as it is, and the value and layout of another tensor."""
     if out.stride() != value.stride():
-        out = torch.empty_like(value).copy_(out)
-    with torch._C._AutoDispatchBelowADInplaceOrView():
-        out.copy_(value)
+        out = value.new_empty_strided(value.shape, value.stride()).copy_(out)
+    below_autograd(out.copy_, value)
     return out

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from subgrad.apply import dispatch
@@ -58,7 +59,7 @@ class use(Scope):
             wrapper = self._wrap_generator(function)
         elif inspect.iscoroutinefunction(function):
             wrapper = self._wrap_coroutine(function)
-        elif inspect.isasyncgenfunction(function) or not callable(function):
+        elif inspect.isasyncgenfunction(function) or inspect.isclass(function) or not callable(function):
             raise TypeError(f"use(...) decorates functions, generators and coroutines, not {function!r}")
         else:
 
@@ -72,34 +73,36 @@ class use(Scope):
     def _wrap_coroutine(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with use(self.convention):
-                return await function(*args, **kwargs)
+            return await types.coroutine(self._driven)(function(*args, **kwargs))
 
         return wrapper
 
     def _wrap_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            generator = function(*args, **kwargs)
-            resume: Callable[[], Any] = functools.partial(next, generator)
-            while True:
-                try:
-                    with use(self.convention):
-                        item = resume()
-                except StopIteration as stop:
-                    return stop.value
-                try:
-                    sent = yield item
-                except GeneratorExit:
-                    with use(self.convention):
-                        generator.close()
-                    raise
-                except BaseException as error:
-                    resume = functools.partial(generator.throw, error)
-                else:
-                    resume = functools.partial(generator.send, sent)
+            return (yield from self._driven(function(*args, **kwargs)))
 
         return wrapper
+
+    def _driven(self, inner: Any) -> Generator[Any, Any, Any]:
+        """A generator or coroutine with the convention in force while its own code runs, and not while it waits."""
+        resume: Callable[[], Any] = functools.partial(inner.send, None)
+        while True:
+            try:
+                with use(self.convention):
+                    item = resume()
+            except StopIteration as stop:
+                return stop.value
+            try:
+                sent = yield item
+            except GeneratorExit:
+                with use(self.convention):
+                    inner.close()
+                raise
+            except BaseException as error:
+                resume = functools.partial(inner.throw, error)
+            else:
+                resume = functools.partial(inner.send, sent)
 
     def __repr__(self) -> str:
         return f"use({self.convention!r})"

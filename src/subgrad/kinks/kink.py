@@ -20,7 +20,8 @@ class Kink:
         at: where ``self`` lies for a corner (``"min"``), a condition on the arguments otherwise (``"self == other"``).
         set: the set of generalised derivatives.
         torch: what torch picks in reverse mode: ``"left"`` or ``"right"`` or a number for slopes, the candidates that
-            share the cotangent for ties, ``None`` for what is no element at all (nan). By version where it changed.
+            share the cotangent for ties, ``None`` for what is no element (nan) or not one in all modes. By version where
+            it changed.
         when: further arguments for which the place exists.
         family: ``"clamp"`` for the bounds that the convention ``pass-through`` opens.
     """

@@ -51,22 +51,24 @@ class Slopes:
         return {"self": weight}
 
     def __contains__(self, element: Element) -> bool:
-        low, high = sorted((self.left_slope, self.right_slope))
-        return low <= element["self"] <= high
+        weight, slopes = element["self"], (self.left_slope, self.right_slope)
+        if any(isinstance(slope, torch.Tensor) for slope in slopes):
+            # Reading a tensor would wait for the device, and cannot be compiled: only what holds for all of its values.
+            return any(slope == weight for slope in slopes if not isinstance(slope, torch.Tensor))
+        return min(slopes) <= weight <= max(slopes)
 
     def __str__(self) -> str:
-        if isinstance(self.left_slope, str) or isinstance(self.right_slope, str):
-            return f"between {self.left_slope} and {self.right_slope}"
-        low, high = sorted((float(self.left_slope), float(self.right_slope)))
-        return f"[{low:.5g}, {high:.5g}]"
+        slopes = (self.left_slope, self.right_slope)
+        if all(isinstance(slope, int | float) for slope in slopes):
+            return f"[{min(slopes):.5g}, {max(slopes):.5g}]"
+        return "between " + " and ".join("a tensor" if isinstance(slope, torch.Tensor) else str(slope) for slope in slopes)
 
 
 def _nearest_to_zero(one: Weight, other: Weight) -> Weight:
-    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        one, other = torch.as_tensor(one), torch.as_tensor(other)
-        nearer = torch.where(one.abs() < other.abs(), one, other)
-        return torch.where(one * other <= 0, 0, nearer)
-    return 0.0 if one * other <= 0 else min(one, other, key=abs)
+    opposite, nearer = one * other <= 0, abs(one) < abs(other)
+    if isinstance(opposite, torch.Tensor):
+        return torch.where(opposite, 0, torch.where(nearer, one, other))
+    return 0.0 if opposite else one if nearer else other
 
 
 @dataclass(frozen=True)

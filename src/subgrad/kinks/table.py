@@ -27,7 +27,7 @@ KINKS = Table((
     Kink("relu",             "0",         Slopes(0.0, 1.0),                            "left"),
     Kink("abs",              "0",         Slopes(-1.0, 1.0),                           0.0),
     Kink("leaky_relu",       "0",         Slopes("negative_slope", 1.0),               "left"),
-    Kink("_prelu_kernel",    "0",         Slopes("weight", 1.0),                       "left"),
+    Kink("_prelu_kernel",    "0",         Slopes("weight", 1.0),                       None),  # left in reverse mode, right in forward mode and second order
     Kink("rrelu_with_noise", "0",         Slopes("(lower + upper) / 2", 1.0),          "left",       when="not training"),
     Kink("rrelu_with_noise", "0",         Slopes("noise", 1.0),                        "left",       when="training"),
     Kink("elu",              "0",         Slopes("alpha * scale * input_scale", "scale"), "left"),

@@ -33,7 +33,7 @@ def survey_table(findings: Sequence[Finding]) -> Table:
             element(finding.reverse),
             element(finding.forward),
             verdict(finding),
-            Text(element(finding.chosen), style="bold" if finding.chosen != finding.reverse else ""),
+            Text(element(finding.chosen), style="bold" if element(finding.chosen) != element(finding.reverse) else ""),
             end_section=following is not None and following.overload != finding.overload,
         )
     return table

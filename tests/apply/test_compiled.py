@@ -1,0 +1,139 @@
+"""Compiled code takes the convention's element, and no graph or cache serves that of another."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import subgrad
+from subgrad.kinks import KINKS
+from subgrad.kinks.overloads import overload
+from subgrad.kinks.samples import samples
+
+pytestmark = pytest.mark.compiled
+
+X = torch.tensor([-1.0, 0.0, 3.0, 6.0, 7.0])
+COTANGENT = torch.tensor([1.0, -2.0, -0.5, 5.0, 6.0])
+
+
+def function(x: Tensor) -> Tensor:
+    return torch.clamp(x, 0.0, 6.0) * 2
+
+
+def gradient(function: object, convention: str = "torch") -> list[float]:
+    leaf = X.clone().requires_grad_()
+    with subgrad.use(convention):
+        return torch.autograd.grad(function(leaf), leaf, COTANGENT)[0].tolist()
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+
+@pytest.mark.parametrize("convention", ["min-norm", "torch-2.13", "left", "right", "mean"])
+def test_every_row_compiles_whole_and_gives_the_eager_gradient(convention: str) -> None:
+    """All rows in one graph: compiling each alone would take minutes and show no more."""
+    calls = [(op, call) for op in KINKS.overloads for call in samples(op, torch.float32) if not call.get("training")]
+
+    def outputs(inputs: list[dict[str, Tensor]]) -> list[Tensor]:
+        return [overload(op)(**{**call, **tensors}) for (op, call), tensors in zip(calls, inputs, strict=True)]
+
+    def gradients(run: object) -> list[Tensor]:
+        inputs = [
+            {name: value.clone().requires_grad_(name != "noise") for name, value in call.items() if isinstance(value, Tensor)}
+            for _, call in calls
+        ]
+        with subgrad.use(convention):
+            found = run(inputs)
+        leaves = [leaf for each in inputs for leaf in each.values() if leaf.requires_grad]
+        cotangents = [torch.linspace(-1.5, 2.75, out.numel()) for out in found]
+        return [*found, *torch.autograd.grad(found, leaves, cotangents)]
+
+    eager = gradients(outputs)
+    compiled = gradients(torch.compile(outputs, fullgraph=True))
+    torch.testing.assert_close(compiled, eager, equal_nan=True)
+
+
+def test_a_function_compiled_once_gives_each_convention_its_own_gradient() -> None:
+    counter = CompileCounterWithBackend("inductor")
+    compiled = torch.compile(function, fullgraph=True, backend=counter)
+    for convention in ("mean", "right", "mean", "torch", "left", "right", "torch"):
+        assert gradient(compiled, convention) == gradient(function, convention)
+    assert counter.frame_count == 4
+
+
+def test_a_graph_compiled_before_the_first_use_is_compiled_once_more() -> None:
+    program = """
+import torch, subgrad
+def f(x): return torch.clamp(x, 0.0, 6.0)
+c = torch.compile(f, fullgraph=True, backend="aot_eager")
+x = torch.tensor([0.0, 6.0], requires_grad=True)
+c(x)
+with subgrad.use("mean"):
+    y = c(x)
+print(torch.autograd.grad(y, x, torch.tensor([1.0, 3.0]))[0].tolist())
+"""
+    assert _run(program) == "[0.5, 1.5]"
+
+
+def test_the_cache_tag_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "mine")
+    assert gradient(torch.compile(function, fullgraph=True), "mean") == gradient(function, "mean")
+    assert torch.compiler.config.cache_key_tag == "mine"
+
+
+PROCESS = """
+import sys, torch
+def f(x): return torch.clamp(x, 0.0, 6.0)
+x = torch.tensor([0.0, 3.0, 6.0], requires_grad=True)
+c = torch.compile(f, fullgraph=True)
+if sys.argv[1] == "plain":
+    y = c(x)
+else:
+    import subgrad
+    with subgrad.use(sys.argv[1]):
+        y = c(x)
+print(torch.autograd.grad(y, x, torch.tensor([2.0, 3.0, 4.0]))[0].tolist())
+"""
+
+
+@pytest.mark.parametrize("first", ["plain", "mean"])
+def test_processes_that_share_a_cache_folder_never_share_gradients(first: str, tmp_path: Path) -> None:
+    second = {"plain": "mean", "mean": "plain"}[first]
+    native = 2.0 if subgrad.apply.dispatch.INSTALLED == "2.13" else 0.0
+    wanted = {"plain": str([native, 3.0, 2 * native]), "mean": "[1.0, 3.0, 2.0]"}
+    for process in (first, second, first):
+        assert _run(PROCESS, process, cache=tmp_path) == wanted[process]
+
+
+def _run(program: str, *arguments: str, cache: Path | None = None) -> str:
+    environment = {**os.environ, **({"TORCHINDUCTOR_CACHE_DIR": str(cache)} if cache else {})}
+    command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("convention", ["pass-through", subgrad.Convention("min-norm", clamp=0.25)], ids=str)
+def test_explicit_spellings_compile_whole_and_depend_on_nothing_around_them(convention: str | subgrad.Convention) -> None:
+    counter = CompileCounterWithBackend("inductor")
+
+    def both(x: Tensor) -> Tensor:
+        return subgrad.functional.clamp(x, 0, 6, convention=convention) + torch.clamp(x, 0, 6)
+
+    compiled = torch.compile(both, fullgraph=True, backend=counter)
+    for around in ("left", "right", "left"):
+        assert gradient(compiled, around) == gradient(both, around)
+    assert counter.frame_count == 2
+
+
+def test_modules_compile_whole() -> None:
+    module = subgrad.nn.Hardtanh(0, 6, convention="mean")
+    assert gradient(torch.compile(module, fullgraph=True)) == gradient(module) == [0.0, -1.0, -0.5, 2.5, 0.0]

@@ -1,0 +1,139 @@
+"""With no convention in force torch runs its own kernels, and what has no derivative stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import subgrad
+from subgrad.apply.dispatch import install
+from subgrad.kinks import KINKS
+from subgrad.kinks.overloads import overload
+from subgrad.kinks.samples import samples
+
+# Measured before any kernel of ours is registered in this process would be ideal, but tests share processes: so in one
+# of their own, see test_the_first_use_changes_nothing_for_those_who_do_not_use_it.
+PLAIN = """
+import json, torch
+from subgrad.kinks import KINKS
+from subgrad.kinks.overloads import overload
+from subgrad.kinks.samples import samples
+
+def measure():
+    found = {}
+    for op in KINKS.overloads:
+        for number, call in enumerate(samples(op)):
+            torch.manual_seed(0)
+            leaves = {n: v.clone().requires_grad_() for n, v in call.items() if isinstance(v, torch.Tensor) and n != "noise"}
+            out = overload(op)(**{**call, **leaves})
+            cotangent = torch.linspace(-1, 2, out.numel(), dtype=out.dtype)
+            grads = torch.autograd.grad(out, list(leaves.values()), cotangent)
+            found[f"{op} {number}"] = [out.grad_fn.name(), [g.tolist() for g in (out, *grads)]]
+    return json.dumps(found)
+
+before = measure()
+import subgrad
+with subgrad.use("mean"):
+    inside = measure()
+after = measure()
+subgrad.set_default("right")
+subgrad.set_default("torch")
+again = measure()
+print(before == after == again, before != inside)
+"""
+
+
+def test_the_first_use_changes_nothing_for_those_who_do_not_use_it(tmp_path: Any) -> None:
+    import subprocess
+    import sys
+
+    script = tmp_path / "plain.py"
+    script.write_text(PLAIN)
+    done = subprocess.run([sys.executable, "-W", "ignore", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "relu": (torch.relu, "ReluBackward0"),
+    "clamp": (lambda x: x.clamp(0, 1), "ClampBackward1"),
+    "maximum": (lambda x: torch.maximum(x, torch.zeros(())), "MaximumBackward0"),
+    "abs": (torch.abs, "AbsBackward0"),
+    "relu6": (torch.nn.functional.relu6, "HardtanhBackward0"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_torch_keeps_its_own_nodes_where_no_convention_is_in_force(name: str) -> None:
+    install()
+    function, node = FUNCTIONS[name]
+    assert function(torch.zeros(3, requires_grad=True)).grad_fn.name() == node
+
+
+@pytest.mark.parametrize("op", ["relu", "abs", "celu", "hardtanh"])
+def test_torch_keeps_its_own_nodes_where_it_already_agrees(op: str) -> None:
+    with subgrad.use("min-norm"):
+        out = overload(op)(torch.zeros(3, requires_grad=True))
+    assert out.grad_fn.name().lower().startswith(op)
+
+
+@pytest.mark.parametrize("op", KINKS.overloads)
+def test_nothing_is_recorded_where_nothing_is_differentiated(op: str) -> None:
+    for call in samples(op):
+        with subgrad.use("right"):
+            assert overload(op)(**call).grad_fn is None
+            with torch.no_grad():
+                leaf = call["self"].clone().requires_grad_()
+                assert overload(op)(**{**call, "self": leaf}).grad_fn is None
+
+
+def test_inference_mode_stays_inference() -> None:
+    with subgrad.use("right"), torch.inference_mode():
+        assert torch.relu(torch.zeros(3)).is_inference()
+
+
+def test_integers_are_left_alone() -> None:
+    with subgrad.use("mean"):
+        assert torch.equal(torch.arange(-2, 3).clamp(-1, 1), torch.tensor([-1, -1, 0, 1, 1]))
+
+
+def test_complex_and_sparse_tensors_are_left_alone() -> None:
+    z = torch.zeros(3, dtype=torch.complex64, requires_grad=True)
+    sparse = torch.tensor([0.0, 1.0, -1.0]).to_sparse().requires_grad_()
+    with subgrad.use("right"):
+        assert torch.abs(z).grad_fn.name() == "AbsBackward0"
+        assert torch.relu(sparse).grad_fn.name() == "ReluBackward0"
+
+
+def test_out_variants_refuse_derivatives_as_torch_does() -> None:
+    x, out = torch.zeros(3, requires_grad=True), torch.empty(3)
+    with subgrad.use("right"):
+        with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+            torch.clamp(x, 0, 1, out=out)
+        assert torch.equal(torch.clamp(x.detach(), 0, 1, out=out), torch.zeros(3))
+
+
+def test_in_place_on_a_leaf_is_refused_as_torch_does_and_leaves_it_as_it_was() -> None:
+    x = torch.tensor([-1.0, 0.0, 2.0], requires_grad=True)
+    with subgrad.use("right"), pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        x.clamp_(0, 1)
+    assert x.tolist() == [-1.0, 0.0, 2.0]
+
+
+def test_in_place_on_a_view_reaches_its_base() -> None:
+    x, cotangent = torch.tensor([-1.0, 0.0, 2.0, 0.0], requires_grad=True), torch.tensor([1.0, 2.0, 3.0, 4.0])
+    with subgrad.use("right"):
+        base = x.clone()
+        base[:2].relu_()
+    (gradient,) = torch.autograd.grad(base, x, cotangent)
+    assert gradient.tolist() == [0.0, 2.0, 3.0, 4.0]
+
+
+def test_a_guarded_root_stays_finite() -> None:
+    x = torch.tensor([0.0, 4.0], requires_grad=True)
+    with subgrad.use("min-norm"):
+        y = torch.clamp(x, min=0).sqrt()
+    assert torch.autograd.grad(y, x, torch.tensor([2.0, 3.0]))[0].tolist() == [0.0, 0.75]

@@ -1,0 +1,138 @@
+"""Data flows one way: a stage imports only earlier ones, and `import subgrad` loads no more than it needs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import subgrad
+
+PACKAGE = Path(subgrad.__file__).parent
+MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+ALL = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+ROOT = "subgrad"  # the package itself, which has imported what it offers: only the outermost stage may
+APPLY = {"kinks", "conventions", "version", "apply"}
+SURVEY = {*APPLY, "functional", "nn", "survey"}
+# What each stage may import of subgrad.
+ALLOWED: dict[str, set[str]] = {
+    "version": set(),
+    "kinks": {"kinks"},
+    "conventions": {"kinks"},
+    "apply": APPLY,
+    "functional": APPLY,
+    "nn": {*APPLY, "functional"},
+    "survey": SURVEY,
+    "report": {*SURVEY, "report"},
+    "script": set(),
+    "cli": {*ALL, ROOT},
+    "__init__": {*APPLY, "functional", "nn"},
+    "__main__": {"cli"},
+}
+
+
+def stage(module: str) -> str:
+    """``"apply"`` for ``"apply/use.py"``."""
+    return Path(module).parts[0].removesuffix(".py")
+
+
+def imported_stages(source: str, package: str = "subgrad") -> set[str]:
+    """The stages of subgrad that a module of a package imports, at its top or inside a function."""
+    targets = [target for node in ast.walk(ast.parse(source)) for target in _targets(node, package)]
+    parts = [target.split(".") for target in targets]
+    return {each[1] if each[1:] and each[1] in ALL else ROOT for each in parts if each[0] == "subgrad"}
+
+
+def _targets(node: ast.AST, package: str) -> list[str]:
+    """What one node imports: ``["subgrad.functional", "subgrad.nn"]`` for ``from subgrad import functional, nn``."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        module = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
+        return [f"{module}.{alias.name}" for alias in node.names]
+    return []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_earlier_stages(module: str) -> None:
+    package = ".".join(("subgrad", *Path(module).parts[:-1]))
+    assert imported_stages((PACKAGE / module).read_text(), package) <= ALLOWED[stage(module)]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import subgrad", {ROOT}),
+        ("from subgrad import use", {ROOT}),
+        ("from subgrad import functional, nn", {"functional", "nn"}),
+        ("import subgrad.cli as c, torch", {"cli"}),
+        ("from subgrad.apply.use import use", {"apply"}),
+        ("from ..conventions import Convention", {"conventions"}),
+        ("from . import sets", {"kinks"}),
+        ("def f():\n    from subgrad.survey import survey", {"survey"}),
+        ("from torch import subgrad", set()),
+    ],
+)
+def test_an_import_is_seen_however_it_is_written(source: str, found: set[str]) -> None:
+    assert imported_stages(source, "subgrad.kinks") == found
+
+
+def test_only_the_package_itself_imports_by_a_computed_name() -> None:
+    computed = [module for module in MODULES if "import_module" in (PACKAGE / module).read_text()]
+    assert computed == ["__init__.py"]
+
+
+MEASURE = """
+import json, sys, time
+import torch
+before = set(sys.modules)
+start = time.perf_counter()
+import subgrad
+seconds = time.perf_counter() - start
+added = sorted(set(sys.modules) - before)
+import subgrad.apply.dispatch
+print(json.dumps(dict(seconds=seconds, added=added, modules=sorted(sys.modules),
+                      registered=subgrad.apply.dispatch._library is not None)))
+"""
+
+
+def fresh_import() -> dict[str, Any]:
+    """What ``import subgrad`` does in a new process, on top of ``import torch``."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run([sys.executable, "-c", MEASURE], env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, Any]:
+    return fresh_import()
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["rich", "hypothesis", "subgrad.cli", "subgrad.survey", "subgrad.report", "subgrad.functional", "subgrad.nn"],
+)
+def test_import_leaves_alone(imported: dict[str, Any], module: str) -> None:
+    assert module not in imported["modules"]
+
+
+def test_import_needs_torch_alone(imported: dict[str, Any]) -> None:
+    packages = {module.partition(".")[0] for module in imported["added"]}
+    assert packages - sys.stdlib_module_names - {"torch"} == {"subgrad"}
+
+
+def test_import_registers_no_kernel(imported: dict[str, Any]) -> None:
+    assert not imported["registered"]
+
+
+def test_import_takes_less_than_a_tenth_of_a_second(imported: dict[str, Any]) -> None:
+    # Again where it was slow, since other processes may have had the machine.
+    assert imported["seconds"] < 0.1 or any(fresh_import()["seconds"] < 0.1 for _ in range(2))
