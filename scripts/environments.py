@@ -29,4 +29,6 @@ def run(version: str, *arguments: str | Path) -> str:
     """What a Python program prints under a torch version, with this project on its path."""
     path = os.pathsep.join(str(ROOT / folder) for folder in ("src", "tests"))
     command = [python(version), "-W", "ignore", *arguments]
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 
+from environments import ROOT, VERSIONS, run
 from rich.console import Console
 from rich.table import Table
-
-from environments import ROOT, VERSIONS, run
 
 MODES = 4
 results = {version: json.loads(run(version, ROOT / "tests" / "cases.py"))["results"] for version in VERSIONS}
 
-table = Table(title="Published cases: modes that give the wanted gradient (reverse, torch.func.grad, forward, torch.compile)")
+table = Table(
+    title="Published cases: modes that give the wanted gradient (reverse, torch.func.grad, forward, torch.compile)"
+)
 for header in ("case", "convention", "wanted", *(f"torch {version}" for version in VERSIONS)):
     table.add_column(header)
 for rows in zip(*results.values(), strict=True):

@@ -92,7 +92,9 @@ def bounded(x: Tensor) -> Tensor:
 
 # Case 2: four spellings of max(x, 0), and abs.
 def spellings(x: Tensor) -> Tensor:
-    y = torch.stack([F.relu(x[0]), torch.maximum(x[1], torch.tensor(0.0)), torch.clamp_min(x[2], 0), torch.clamp(x[3], min=0)])
+    y = torch.stack(
+        [F.relu(x[0]), torch.maximum(x[1], torch.tensor(0.0)), torch.clamp_min(x[2], 0), torch.clamp(x[3], min=0)]
+    )
     return (y * torch.tensor([2.0, 4.0, 6.0, 8.0])).sum() + 10 * torch.abs(x[4])
 
 
@@ -167,7 +169,13 @@ CASES = (
             "torch-2.13": ([[0.0, 0], [0, 0], [0, -38]], [[0.0, 0], [0, 0]]),
         },
     ),
-    Case("one number through clamp", "a much-read question", scalar, (torch.tensor(0.0),), {"min-norm": (0.0,), "torch-2.13": (-2.0,)}),
+    Case(
+        "one number through clamp",
+        "a much-read question",
+        scalar,
+        (torch.tensor(0.0),),
+        {"min-norm": (0.0,), "torch-2.13": (-2.0,)},
+    ),
     Case(
         "Hardtanh strictly inside its bounds",
         "a reference page",

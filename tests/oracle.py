@@ -47,7 +47,9 @@ def least(hull: np.ndarray) -> np.ndarray:
     """The point of least norm in the hull of a few points: the least over all small simplices among them."""
     candidates = [hull[i] for i in range(len(hull))]
     for size in (2, 3):
-        candidates += [point for rows in combinations(hull, size) if (point := _least_inside(np.array(rows))) is not None]
+        candidates += [
+            point for rows in combinations(hull, size) if (point := _least_inside(np.array(rows))) is not None
+        ]
     return min(candidates, key=lambda point: float(point @ point))
 
 
@@ -60,7 +62,9 @@ def _least_inside(rows: np.ndarray) -> np.ndarray | None:
     return weights @ rows if weights.min() > -1e-9 and abs(weights.sum() - 1) < 1e-6 else None
 
 
-def element(convention: str, function: Function, point: Point, operands: tuple[str, ...], differentiated: tuple[str, ...]) -> dict[str, float]:
+def element(
+    convention: str, function: Function, point: Point, operands: tuple[str, ...], differentiated: tuple[str, ...]
+) -> dict[str, float]:
     """What a convention takes at a point for the differentiated operands, by its definition."""
     hull = vertices(function, point, operands)
     columns = [operands.index(name) for name in differentiated]

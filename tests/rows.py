@@ -54,7 +54,10 @@ def spots(*, random: bool = False) -> list[Spot]:
             for kink in KINKS.of_overload(op):
                 if kink.applies(call) and kink.hits(call).any():
                     first = int(kink.hits(call).nonzero()[0])
-                    numbers = {name: value[first].item() if isinstance(value, torch.Tensor) else value for name, value in call.items()}
+                    numbers = {
+                        name: value[first].item() if isinstance(value, torch.Tensor) else value
+                        for name, value in call.items()
+                    }
                     found.append(Spot(kink, numbers))
     return found
 

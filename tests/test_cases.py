@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-import subgrad
 from cases import BOUNDED, CASES, MODES, Case, measure
 
+import subgrad
 
-@pytest.mark.parametrize("mode", [pytest.param(mode, marks=pytest.mark.compiled) if "compile" in mode else mode for mode in MODES])
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=pytest.mark.compiled) if "compile" in mode else mode for mode in MODES]
+)
 @pytest.mark.parametrize("convention", ["min-norm", "torch-2.13"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_published_case_comes_out_as_stated(case: Case, convention: str, mode: str) -> None:
@@ -27,7 +29,9 @@ def test_bounded_functions_agree_with_torch_in_value(expression: str) -> None:
 
 def test_hardtanh_is_the_documented_formula() -> None:
     x = torch.linspace(-8, 8, 65)
-    assert torch.equal(subgrad.nn.Hardtanh(-2.0, 3.0)(x), torch.minimum(torch.maximum(x, torch.tensor(-2.0)), torch.tensor(3.0)))
+    assert torch.equal(
+        subgrad.nn.Hardtanh(-2.0, 3.0)(x), torch.minimum(torch.maximum(x, torch.tensor(-2.0)), torch.tensor(3.0))
+    )
 
 
 def test_bounded_outputs_quantise_to_int8_within_half_a_step() -> None:

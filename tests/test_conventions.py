@@ -147,11 +147,19 @@ class TestOverrides:
     def test_by_number_take_that_weight_for_the_first_of_two_tied(self) -> None:
         assert_element(gradients(Convention("left", maximum=0.75), torch.maximum, 2.0, 2.0), 0.75, 0.25)
 
-    def test_by_number_hold_for_every_slope_of_a_tensor_of_them(self) -> None:
+    @pytest.mark.parametrize(
+        "convention", [Convention("left", prelu=1.0), Convention("left", surrogate=True, prelu=0.5)]
+    )
+    def test_by_number_hold_for_every_slope_of_a_tensor_of_them(self, convention: Convention) -> None:
         weights = torch.tensor([0.25, 0.0, -0.5], dtype=torch.float64)
-        convention = Convention("left", prelu=0.5)
         (gradient,) = gradients(convention, lambda x: F.prelu(x.unsqueeze(0), weights).squeeze(0), 0.0)
-        assert_element((gradient,), 0.5)
+        assert_element((gradient,), dict(convention.overrides)["prelu"])
+
+    def test_by_number_are_refused_where_a_tensor_decides_whether_they_are_inside(self) -> None:
+        with pytest.raises(
+            ValueError, match=r"0\.5 is not .* prelu at self == 0: the set there is between a tensor and 1\.0"
+        ):
+            gradients(Convention("left", prelu=0.5), lambda x: F.prelu(x, torch.tensor(0.25, dtype=x.dtype)), 0.0)
 
     def test_reach_every_overload_of_the_operator(self) -> None:
         convention = Convention("min-norm", clamp="pass-through")

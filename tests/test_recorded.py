@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import recording
+
 import subgrad
 from subgrad.kinks import KINKS
 

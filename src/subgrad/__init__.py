@@ -1,7 +1,7 @@
 """Every kink in your PyTorch program: chosen, seen, proven, and fast.
 
-A kink is a point where a function has no derivative and autograd returns a number all the same. One line chooses it, for
-unchanged torch code:
+A kink is a point where a function has no derivative and autograd returns a number all the same. One line chooses it,
+for unchanged torch code:
 
 >>> import torch, subgrad
 >>> x = torch.tensor(0.0, requires_grad=True)
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from subgrad.apply.active import active
 from subgrad.apply.use import set_default, use
 from subgrad.conventions import Convention
-from subgrad.kinks import KINKS as kinks
+from subgrad.kinks import KINKS as kinks  # noqa: N811
 from subgrad.version import __version__
 
 if TYPE_CHECKING:

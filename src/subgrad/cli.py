@@ -20,7 +20,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="subgrad", description="Every kink in your PyTorch program.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    survey = commands.add_parser("survey", help="what the installed torch returns at every kink, and whether that keeps its rule")
+    survey = commands.add_parser(
+        "survey", help="what the installed torch returns at every kink, and whether that keeps its rule"
+    )
     survey.add_argument("--json", action="store_true", help="for machines: one list of findings")
     survey.set_defaults(command=_survey)
 
@@ -73,7 +75,9 @@ def _survey(options: argparse.Namespace) -> int:
 
         from subgrad.report.text import summary, survey_table
     except ModuleNotFoundError:
-        print("subgrad survey draws its table with rich: pip install 'subgrad[cli]', or ask for --json.", file=sys.stderr)
+        print(
+            "subgrad survey draws its table with rich: pip install 'subgrad[cli]', or ask for --json.", file=sys.stderr
+        )
         return 2
     # Wide enough for the whole table where output is no terminal.
     console = Console(width=None if sys.stdout.isatty() else 180)

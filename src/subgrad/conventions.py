@@ -118,7 +118,11 @@ class Convention:
     def _refuse_early(self, name: str, choice: str | float) -> None:
         """Refuse a number that no call could accept; what depends on the call is refused when it is made."""
         sets = [kink.set for kink in KINKS[name] if not isinstance(kink.set, Jump)]
-        known = [each for each in sets if not isinstance(each, Slopes) or not names(each.left_slope) | names(each.right_slope)]
+        known = [
+            each
+            for each in sets
+            if not isinstance(each, Slopes) or not names(each.left_slope) | names(each.right_slope)
+        ]
         if isinstance(choice, str) or self.surrogate or len(known) < len(sets):
             return
         if not any(each.with_weight(choice) in each for each in known):
@@ -163,6 +167,7 @@ def _choice(name: str, choice: object) -> str | float:
 
 def _outside(choice: float, spot: Spot) -> str:
     return (
-        f"{choice} is not a generalised derivative of {spot.kink.name} at {spot.kink.place}: the set there is {spot.set}.\n"
+        f"{choice} is not a generalised derivative of {spot.kink.name} at {spot.kink.place}: "
+        f"the set there is {spot.set}.\n"
         "Pick a value inside it, or pass surrogate=True if you want a slope that is not a subgradient."
     )

@@ -49,7 +49,7 @@ def _spelling(name: str) -> Callable[..., Tensor]:
 def _doc(name: str, original: Callable[..., Tensor]) -> str:
     places = "\n".join(f"    {kink.place}: {kink.set}" for kink in KINKS[name])
     return (
-        f"As ``{original.__module__ or 'torch'}.{name}``, with the derivative that ``convention`` picks at its kinks.\n\n"
+        f"As ``{original.__module__ or 'torch'}.{name}``, with the element that ``convention`` picks at its kinks.\n\n"
         f"Kinks, and the generalised derivatives there:\n\n{places}\n\n"
         f"{inspect.cleandoc(original.__doc__ or '')}"
     )
@@ -68,7 +68,9 @@ def _signature(name: str, original: Callable[..., Tensor]) -> inspect.Signature:
             )
             for argument in overload(KINKS[name][0].op)._schema.arguments
         ]
-    chosen = inspect.Parameter("convention", inspect.Parameter.KEYWORD_ONLY, default="min-norm", annotation="str | Convention")
+    chosen = inspect.Parameter(
+        "convention", inspect.Parameter.KEYWORD_ONLY, default="min-norm", annotation="str | Convention"
+    )
     return inspect.Signature([*parameters, chosen], return_annotation=Tensor)
 
 
@@ -77,5 +79,5 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Callable[..., Tensor]: ...
 
 
-__all__ = [*KINKS.names, "clip", "absolute"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*KINKS.names, "clip", "absolute"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
 globals().update({name: _spelling(name) for name in __all__})

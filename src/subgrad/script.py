@@ -18,7 +18,7 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
         print(f"subgrad run: can't open {path!r}: {error.strerror}", file=sys.stderr)
         return 2
     sys.argv = [path, *arguments]
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):  # new in Python 3.11
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     path = os.path.abspath(path)
     main = types.ModuleType("__main__")

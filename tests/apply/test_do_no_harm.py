@@ -49,9 +49,15 @@ CORNERS = (
         ((-1.0, by_convention(0, 0, 1, 0.5)), (2.0, by_convention(0, 1, 0, 0.5))),
         lambda x: x.clamp_(-1, 2),
     ),
-    Corners("clip(min=0.1)", lambda x: x.clip(min=0.1), ((0.1, by_convention(0, 0, 1, 0.5)),), lambda x: x.clip_(min=0.1)),
-    Corners("clamp_min(0.7)", lambda x: x.clamp_min(0.7), ((0.7, by_convention(0, 0, 1, 0.5)),), lambda x: x.clamp_min_(0.7)),
-    Corners("clamp_max(0.3)", lambda x: x.clamp_max(0.3), ((0.3, by_convention(0, 1, 0, 0.5)),), lambda x: x.clamp_max_(0.3)),
+    Corners(
+        "clip(min=0.1)", lambda x: x.clip(min=0.1), ((0.1, by_convention(0, 0, 1, 0.5)),), lambda x: x.clip_(min=0.1)
+    ),
+    Corners(
+        "clamp_min(0.7)", lambda x: x.clamp_min(0.7), ((0.7, by_convention(0, 0, 1, 0.5)),), lambda x: x.clamp_min_(0.7)
+    ),
+    Corners(
+        "clamp_max(0.3)", lambda x: x.clamp_max(0.3), ((0.3, by_convention(0, 1, 0, 0.5)),), lambda x: x.clamp_max_(0.3)
+    ),
     Corners(
         "hardtanh(-0.7, 0.7)",
         lambda x: F.hardtanh(x, -0.7, 0.7),
@@ -138,7 +144,10 @@ def cotangents(like: Tensor) -> Tensor:
 
 def beside(place: float, dtype: torch.dtype) -> tuple[float, ...]:
     at = torch.tensor(place, dtype=dtype)
-    return (place, *(torch.nextafter(at, torch.tensor(side, dtype=dtype)).item() for side in (float("-inf"), float("inf"))))
+    return (
+        place,
+        *(torch.nextafter(at, torch.tensor(side, dtype=dtype)).item() for side in (float("-inf"), float("inf"))),
+    )
 
 
 def same_bits(one: Tensor, other: Tensor) -> Tensor:
@@ -157,7 +166,9 @@ def assert_same_forward(one: Tensor, other: Tensor) -> None:
 
 def assert_same_values(one: Tensor, other: Tensor) -> None:
     assert one.dtype == other.dtype
-    assert torch.equal(one.detach().contiguous().view(BITS[one.dtype]), other.detach().contiguous().view(BITS[one.dtype]))
+    assert torch.equal(
+        one.detach().contiguous().view(BITS[one.dtype]), other.detach().contiguous().view(BITS[one.dtype])
+    )
 
 
 def leaf(tensor: Tensor) -> Tensor:

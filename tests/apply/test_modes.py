@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import oracle
 import pytest
 import torch
+from rows import Spot, corners_and_ties
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
-import oracle
 import subgrad
-from rows import Spot, corners_and_ties
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
@@ -75,10 +75,10 @@ def test_a_norm_at_zero_takes_its_element(convention: str, wanted: tuple[int, in
     assert [each.tolist() for each in found] == [(weight * cotangent).tolist() for weight in wanted]
 
 
-def skip_if_torch_refuses(attempt: Callable[[], object]) -> None:
+def skip_if_torch_refuses(attempt: Callable[..., object], *args: object) -> None:
     """What plain torch cannot do is not asked of a convention: no batching rule, no second derivative."""
     try:
-        attempt()
+        attempt(*args)
     except RuntimeError as refusal:
         pytest.skip(f"torch itself: {str(refusal).splitlines()[0]}")
 
@@ -93,7 +93,7 @@ def reverse_and(mode: Callable[[Function, list[Tensor], Tensor], list[Tensor]], 
         names = differentiable(call)
         function, inputs = function_of(op, call, names), [call[name] for name in names]
         cotangent = cotangent_like(inputs[0])
-        skip_if_torch_refuses(lambda: mode(function, inputs, cotangent))
+        skip_if_torch_refuses(mode, function, inputs, cotangent)
         with subgrad.use(convention):
             expected = gradients(function, inputs, cotangent)
             torch.testing.assert_close(mode(function, inputs, cotangent), expected, rtol=1e-14, atol=0, equal_nan=True)
@@ -194,7 +194,7 @@ def test_second_derivatives_follow_from_the_same_element_in_every_order(op: str,
         def square(*args: Tensor, function: Function = function, weights: Tensor = weights) -> Tensor:
             return (function(*args) ** 2 * weights).sum()
 
-        skip_if_torch_refuses(lambda: hessian(square, argnums=every)(*inputs))
+        skip_if_torch_refuses(hessian(square, argnums=every), *inputs)
         with subgrad.use(convention):
             expected = twice(function, inputs, weights)
             slopes = gradients(function, inputs, torch.ones_like(weights))

@@ -28,7 +28,8 @@ def measure():
     for op in KINKS.overloads:
         for number, call in enumerate(samples(op)):
             torch.manual_seed(0)
-            leaves = {n: v.clone().requires_grad_() for n, v in call.items() if isinstance(v, torch.Tensor) and n != "noise"}
+            tensors = {n: v for n, v in call.items() if isinstance(v, torch.Tensor) and n != "noise"}
+            leaves = {n: v.clone().requires_grad_() for n, v in tensors.items()}
             out = overload(op)(**{**call, **leaves})
             cotangent = torch.linspace(-1, 2, out.numel(), dtype=out.dtype)
             grads = torch.autograd.grad(out, list(leaves.values()), cotangent)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
-
 import oracle
+import pytest
 from rows import Spot, spots
+
 from subgrad.kinks import KINKS
 from subgrad.kinks.kink import Kink
 from subgrad.kinks.sets import Ball, Jump, Slopes, Ties
@@ -87,7 +87,14 @@ def wrong(op: str, **changes: object) -> list[Spot]:
         wrong("hypot", set=Ball(("self",))),
         wrong("relu", set=Jump()),
     ],
-    ids=["sides swapped", "scale forgotten", "largest for smallest", "bound from below for above", "half a ball", "no jump"],
+    ids=[
+        "sides swapped",
+        "scale forgotten",
+        "largest for smallest",
+        "bound from below for above",
+        "half a ball",
+        "no jump",
+    ],
 )
 def test_a_planted_wrong_row_is_caught(planted: list[Spot]) -> None:
     caught = 0

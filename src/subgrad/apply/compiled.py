@@ -1,7 +1,8 @@
 """Compiled graphs never serve another convention's gradient: a guard on each graph, a tag on each cache entry.
 
 Dynamo does not know that the convention changed, and the on-disk cache of AOTAutograd is keyed by a graph that shows
-``clamp`` whatever our kernel makes of it. Both run our kernels while they trace; there the graph is tied to the convention.
+``clamp`` whatever our kernel makes of it. Both run our kernels while they trace; there we tie the graph to the
+convention.
 
 These are internals of torch.compile; all that subgrad knows of them is in this file.
 """
@@ -53,4 +54,6 @@ def _guard(convention: Convention) -> Guard:
 def _tag_cache_entries(convention: Convention) -> None:
     """Append the convention to the user's cache tag, or take it off again."""
     user_tag = torch.compiler.config.cache_key_tag.partition(_MARK)[0]
-    torch.compiler.config.cache_key_tag = f"{user_tag}{_MARK}{__version__} {convention!r}]" if convention.interferes else user_tag
+    torch.compiler.config.cache_key_tag = (
+        f"{user_tag}{_MARK}{__version__} {convention!r}]" if convention.interferes else user_tag
+    )

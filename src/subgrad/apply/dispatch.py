@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.torch_version import TorchVersion
 
 from subgrad.apply import compiled
 from subgrad.apply.active import active
@@ -25,7 +26,7 @@ from subgrad.kinks.overloads import overload
 from subgrad.kinks.sets import Element, Jump, Slopes
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
-INSTALLED = "2.14" if torch.__version__ >= (2, 14) else "2.13"  # the column of the table that describes it
+INSTALLED = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"  # the column of the table that describes it
 VERSIONS = ("torch-2.13", "torch-2.14")
 
 _library: torch.library.Library | None = None
@@ -56,7 +57,7 @@ def _kernels(key: str) -> dict[str, Callable[..., Tensor]]:
     overloads = [op for each in operators for op in (each.op, each.in_place) if op]
     originals = {op: torch.library.get_kernel(f"aten::{op}", key) for op in overloads}
     kernels = {each.op: _functional(each, originals) for each in operators}
-    kernels |= {each.in_place: _in_place(each, originals) for each in operators if each.in_place}
+    kernels |= {each.in_place: _in_place(each, each.in_place, originals) for each in operators if each.in_place}
     return kernels
 
 
@@ -73,8 +74,8 @@ def _functional(op: Operator, originals: dict[str, Any]) -> Callable[..., Tensor
     return kernel
 
 
-def _in_place(op: Operator, originals: dict[str, Any]) -> Callable[..., Tensor]:
-    original = originals[op.in_place].call_boxed
+def _in_place(op: Operator, form: str, originals: dict[str, Any]) -> Callable[..., Tensor]:
+    original = originals[form].call_boxed
 
     def kernel(keyset: Any, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         compiled.note_kink()
@@ -122,7 +123,9 @@ def _differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
     return frozenset(found)
 
 
-def _choices(op: Operator, convention: Convention, arguments: Arguments, differentiated: frozenset[str]) -> list[Choice]:
+def _choices(
+    op: Operator, convention: Convention, arguments: Arguments, differentiated: frozenset[str]
+) -> list[Choice]:
     """What the convention takes out of torch's hands in this call; nothing where both agree anyway."""
     self = arguments["self"]
     if differentiated.isdisjoint(op.operands) or self.is_complex() or self.layout is not torch.strided:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -46,7 +46,9 @@ class Operator:
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
-        return {argument.name: argument.default_value for argument in self._schema_arguments if argument.has_default_value()}
+        return {
+            argument.name: argument.default_value for argument in self._schema_arguments if argument.has_default_value()
+        }
 
     @cached_property
     def slopes_are_numbers(self) -> bool:
@@ -70,7 +72,7 @@ class Operator:
         """All arguments by name; the dispatcher leaves trailing defaults out."""
         return {**self._defaults, **dict(zip(self.argument_names, args, strict=False)), **kwargs}
 
-    def base(self, arguments: dict[str, Any]) -> tuple[Operator, dict[str, Any]]:
+    def base(self, arguments: Mapping[str, Any]) -> tuple[Operator, Mapping[str, Any]]:
         """The operator that does the work and its arguments: another one for composites, which only call it."""
         if self.op not in COMPOSITES:
             return self, arguments

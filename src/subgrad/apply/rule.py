@@ -4,13 +4,13 @@ With ``N`` the native operator, ``stop`` the value without its derivative, and w
 
     out = where(hits, w_1 * x_1 + w_2 * x_2 + ..., N(where(hits, stop(x), x)))
 
-has the wanted derivative in every mode and order, because every part is native and differentiable. Its value at the hits
-is arbitrary, so the value of ``N(x)`` is written over it below autograd: forward values cannot change, not even the bits
-of a nan, which in torch depend on the layout of ``x``.
+has the wanted derivative in every mode and order, because every part is native and differentiable. Its value at the
+hits is arbitrary, so the value of ``N(x)`` is written over it below autograd: forward values cannot change, not even
+the bits of a nan, which in torch depend on the layout of ``x``.
 
-Gradients are exact to the bit, signs of zeros included. An operand with a weight is reached by two paths whose gradients
-are added, and away from its own entries a path must contribute -0.0, the one neutral element of floating-point addition:
-``-where(hits, -x, 0)`` has the derivative of ``where(hits, x, 0)`` with -0.0 in place of 0.0.
+Gradients are exact to the bit, signs of zeros included. An operand with a weight is reached by two paths whose
+gradients are added, and away from its own entries a path must contribute -0.0, the one neutral element of
+floating-point addition: ``-where(hits, -x, 0)`` has the derivative of ``where(hits, x, 0)`` with -0.0 in place of 0.0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Choice:
 
     Attributes:
         hits: which entries lie on the kink.
-        element: the weights of the operands there; asked for after the forward ran, since `rrelu` makes its slopes there.
+        element: the weights of the operands there; asked for after the forward ran, as `rrelu` makes its slopes then.
         blocked: the operands known beforehand to have weight 0.
     """
 
@@ -79,7 +79,9 @@ def _stopped(operand: Tensor, name: str, hits: Sequence[Tensor], choices: Sequen
     return -torch.where(reduce(torch.logical_or, where), -stop(operand), -operand) if where else operand
 
 
-def _carrier(hit: Tensor, element: Element, arguments: Arguments, differentiated: Sequence[str], nothing: Tensor) -> Tensor:
+def _carrier(
+    hit: Tensor, element: Element, arguments: Arguments, differentiated: Sequence[str], nothing: Tensor
+) -> Tensor:
     """A tensor whose derivative at the hits is the element; its value does not matter."""
     weights = {name: element.get(name, 0.0) for name in differentiated}
     parts = [
@@ -99,7 +101,7 @@ def aligned(arguments: Arguments, operands: Collection[str], value: Tensor | Non
 
 
 def below_autograd(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    """Call without derivatives at this level; outer levels of `torch.func` still see theirs (`detach` would cut all)."""
+    """Call without derivatives at this level; outer levels of `torch.func` keep theirs (`detach` would cut all)."""
     with torch._C._AutoDispatchBelowADInplaceOrView():
         return function(*args)
 

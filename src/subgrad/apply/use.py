@@ -56,19 +56,22 @@ class use(Scope):
 
     def __call__(self, function: Function) -> Function:
         if inspect.isgeneratorfunction(function):
-            wrapper = self._wrap_generator(function)
+            wrap = self._wrap_generator
         elif inspect.iscoroutinefunction(function):
-            wrapper = self._wrap_coroutine(function)
+            wrap = self._wrap_coroutine
         elif inspect.isasyncgenfunction(function) or inspect.isclass(function) or not callable(function):
             raise TypeError(f"use(...) decorates functions, generators and coroutines, not {function!r}")
         else:
+            wrap = self._wrap_function
+        return wrap(function)  # type: ignore[return-value]
 
-            @functools.wraps(function)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                with use(self.convention):
-                    return function(*args, **kwargs)
+    def _wrap_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with use(self.convention):
+                return function(*args, **kwargs)
 
-        return wrapper  # type: ignore[return-value]
+        return wrapper
 
     def _wrap_coroutine(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

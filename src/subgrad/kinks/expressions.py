@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -20,7 +20,7 @@ def number(slope: float | Expression, arguments: Mapping[str, Any]) -> Any:
     return evaluate(slope, arguments) if isinstance(slope, str) else slope
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(expression: Expression) -> CodeType:
     return compile(expression, f"<kink table: {expression}>", "eval")
 

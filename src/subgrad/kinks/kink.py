@@ -17,11 +17,11 @@ class Kink:
 
     Attributes:
         op: the dispatcher overload, without its namespace: ``"clamp.Tensor"``.
-        at: where ``self`` lies for a corner (``"min"``), a condition on the arguments otherwise (``"self == other"``).
+        at: where ``self`` lies for a corner (``"min"``), else a condition on the arguments (``"self == other"``).
         set: the set of generalised derivatives.
         torch: what torch picks in reverse mode: ``"left"`` or ``"right"`` or a number for slopes, the candidates that
-            share the cotangent for ties, ``None`` for what is no element (nan) or not one in all modes. By version where
-            it changed.
+            share the cotangent for ties, ``None`` for what is no element (nan) or not one in all modes. By version
+            where it changed.
         when: further arguments for which the place exists.
         family: ``"clamp"`` for the bounds that the convention ``pass-through`` opens.
     """
@@ -82,7 +82,7 @@ class Table:
         return len(self._kinks)
 
     def __getitem__(self, operator: str) -> tuple[Kink, ...]:
-        """The kinks of an overload (``"clamp.Tensor"``) or of all overloads of an operator (``"clamp"``, ``"clip"``)."""
+        """Those of one overload (``"clamp.Tensor"``) or of all overloads of an operator (``"clamp"``, ``"clip"``)."""
         name = ALIASES.get(operator, operator)
         found = tuple(kink for kink in self if name in (kink.op, kink.name))
         if not found:

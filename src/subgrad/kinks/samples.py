@@ -31,7 +31,9 @@ CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "celu": ({"alpha": 1.0}, {"alpha": 2.0}),
     "selu": ({},),
     "relu6": ({},),
-    "hardtanh": tuple({"min_val": low, "max_val": high} for low, high in ((-1.0, 1.0), (0, 6), (-0.7, 0.7), (0.5, 0.5))),
+    "hardtanh": tuple(
+        {"min_val": low, "max_val": high} for low, high in ((-1.0, 1.0), (0, 6), (-0.7, 0.7), (0.5, 0.5))
+    ),
     "hardsigmoid": ({},),
     "hardswish": ({},),
     "softshrink": ({"lambd": 0.5}, {"lambd": 0.0}),
@@ -73,7 +75,7 @@ def _filled(op: str, call: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]
     else:
         columns = list(zip(*product(TIED, repeat=len(operands)), strict=True))
     tensors = {name: torch.tensor(column, dtype=dtype) for name, column in zip(operands, columns, strict=True)}
-    for made, value in (("weight", call.get("weight")), ("noise", 0.0)):  # tensors shaped like `self`
+    for made, value in (("weight", call.get("weight", 0.0)), ("noise", 0.0)):  # tensors shaped like `self`
         if made in argument_names(op):
             tensors[made] = torch.full_like(tensors["self"], value)
     ordered = {**call, **tensors}
@@ -86,5 +88,8 @@ def _around(place: float) -> tuple[float, float, float]:
 
 def _candidates(op: str) -> list[str]:
     corner = any(isinstance(kink.set, Slopes | Jump) for kink in KINKS.of_overload(op))
-    return ["self"] if corner else list(dict.fromkeys(name for kink in KINKS.of_overload(op) for name in kink.set.candidates))
-
+    return (
+        ["self"]
+        if corner
+        else list(dict.fromkeys(name for kink in KINKS.of_overload(op) for name in kink.set.candidates))
+    )

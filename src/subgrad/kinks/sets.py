@@ -61,10 +61,12 @@ class Slopes:
         slopes = (self.left_slope, self.right_slope)
         if all(isinstance(slope, int | float) for slope in slopes):
             return f"[{min(slopes):.5g}, {max(slopes):.5g}]"
-        return "between " + " and ".join("a tensor" if isinstance(slope, torch.Tensor) else str(slope) for slope in slopes)
+        return "between " + " and ".join(
+            "a tensor" if isinstance(slope, torch.Tensor) else str(slope) for slope in slopes
+        )
 
 
-def _nearest_to_zero(one: Weight, other: Weight) -> Weight:
+def _nearest_to_zero(one: Any, other: Any) -> Weight:
     opposite, nearer = one * other <= 0, abs(one) < abs(other)
     if isinstance(opposite, torch.Tensor):
         return torch.where(opposite, 0, torch.where(nearer, one, other))

@@ -18,7 +18,9 @@ SELF_OR_OTHER = {"2.13": ("self",), "2.14": ("self", "other")}
 BOTH = "min is not None and max is not None"
 
 # min(max(self, min), max) where all three are equal: who is selected once one of them is moved.
-CLAMPED = Ties({"self": (("min", "max"), ("max",)), "min": (("self", "max"), ("max",)), "max": (("max",), ("self", "min"))})
+CLAMPED = Ties(
+    {"self": (("min", "max"), ("max",)), "min": (("self", "max"), ("max",)), "max": (("max",), ("self", "min"))}
+)
 
 # fmt: off
 # ruff: noqa: E501

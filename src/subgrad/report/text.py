@@ -14,7 +14,7 @@ from subgrad.survey import Finding
 
 
 def survey_table(findings: Sequence[Finding]) -> Table:
-    """One line per kink and call: the set, what torch returns, whether that keeps its rule, what the convention returns."""
+    """One line per kink and call: the set, what torch returns, whether that keeps its rule, what a convention does."""
     table = Table(title=f"torch {torch.__version__} at its kinks", title_justify="left", header_style="bold")
     table.add_column("operator")
     table.add_column("at")
@@ -46,8 +46,9 @@ def summary(findings: Sequence[Finding]) -> str:
     jumps = sum(finding.keeps_rule is None for finding in findings)
     changed = sum(element(finding.chosen) != element(finding.reverse) for finding in findings)
     return (
-        f"{len(findings)} places: torch {torch.__version__} keeps its documented rule at {kept} and breaks it at {broken}; "
-        f"{jumps} jump, where there is no rule. {findings[0].convention} changes {changed} of torch's gradients."
+        f"{len(findings)} places: torch {torch.__version__} keeps its documented rule at {kept} "
+        f"and breaks it at {broken}; {jumps} jump, where there is no rule. "
+        f"{findings[0].convention} changes {changed} of torch's gradients."
     )
 
 

@@ -133,7 +133,7 @@ def reverse_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
 
 
 def forward_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ...], tangent: float) -> list[float]:
-    """The tangents of a call along each argument alone; the others carry zeros, so that they count as differentiated."""
+    """The tangents of a call along each argument alone; the others carry zeros, so that they count as well."""
     tangents = []
     for along in differentiated:
         torch.manual_seed(0)
@@ -142,7 +142,8 @@ def forward_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
                 name: forward_ad.make_dual(call[name], torch.full_like(call[name], tangent if name == along else 0.0))
                 for name in differentiated
             }
-            tangents.append(float(forward_ad.unpack_dual(overload(op)(**{**call, **duals})).tangent))
+            tangent_out = forward_ad.unpack_dual(overload(op)(**{**call, **duals})).tangent
+            tangents.append(0.0 if tangent_out is None else float(tangent_out))
     return tangents
 
 
