@@ -88,6 +88,24 @@ print(torch.autograd.grad(y, x, torch.tensor([1.0, 3.0]))[0].tolist())
     assert _run(program) == "[0.5, 1.5]"
 
 
+def test_the_first_use_may_be_inside_a_compiled_function() -> None:
+    program = """
+import torch, subgrad
+def f(x): return subgrad.functional.clamp(x, 0, 6, convention="mean") + torch.clamp(x, 0, 6)
+def g(x): return torch.relu(x)
+f, g = (torch.compile(each, fullgraph=True, backend="aot_eager") for each in (f, g))
+x = torch.tensor([0.0, 6.0], requires_grad=True)
+g(x), f(x)
+with subgrad.use("left"):
+    y = [f(x), g(x)]
+print([torch.autograd.grad(each, x, torch.tensor([1.0, 3.0]))[0].tolist() for each in y])
+with subgrad.use("right"):
+    y = [f(x), g(x)]
+print([torch.autograd.grad(each, x, torch.tensor([1.0, 3.0]))[0].tolist() for each in y])
+"""
+    assert _run(program) == "[[0.5, 4.5], [0.0, 3.0]]\n[[1.5, 1.5], [1.0, 3.0]]"
+
+
 def test_the_cache_tag_of_the_user_is_kept() -> None:
     with torch.compiler.config.patch(cache_key_tag="mine"):
         assert gradient(torch.compile(function, fullgraph=True), "mean") == gradient(function, "mean")

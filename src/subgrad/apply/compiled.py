@@ -22,9 +22,20 @@ from subgrad.version import __version__
 _MARK = " [subgrad: "
 
 
+_some_graphs_are_unguarded = False
+
+
+def remember_unguarded_graphs() -> None:
+    """When our kernels are registered: what was compiled until now has no guard."""
+    global _some_graphs_are_unguarded
+    _some_graphs_are_unguarded = "torch._dynamo" in sys.modules
+
+
 def forget_unguarded_graphs() -> None:
-    """Before our kernels are first registered: graphs compiled until now have no guard, and are compiled once more."""
-    if "torch._dynamo" in sys.modules:
+    """Before a convention is first put in force: what has no guard is compiled once more."""
+    global _some_graphs_are_unguarded
+    if _some_graphs_are_unguarded and TracingContext.try_get() is None:
+        _some_graphs_are_unguarded = False
         torch.compiler.reset()
 
 

@@ -41,7 +41,7 @@ def install() -> None:
     with _lock:
         if _library is not None:
             return
-        compiled.forget_unguarded_graphs()
+        compiled.remember_unguarded_graphs()
         library = torch.library.Library("aten", "IMPL")
         for key in (f"Autograd{backend}" for backend in BACKENDS):
             for op, kernel in _kernels(key).items():

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from subgrad.apply import dispatch
+from subgrad.apply import compiled, dispatch
 from subgrad.apply.active import Scope, set_process_default
 from subgrad.conventions import Convention, convention
 
@@ -25,6 +25,7 @@ def set_default(like: str | Convention) -> None:
     """
     chosen = convention(like)
     dispatch.install()
+    compiled.forget_unguarded_graphs()
     set_process_default(chosen)
 
 
@@ -52,6 +53,7 @@ class use(Scope):
 
     def __enter__(self) -> Convention:
         dispatch.install()
+        compiled.forget_unguarded_graphs()
         return super().__enter__()
 
     def __call__(self, function: Function) -> Function:
