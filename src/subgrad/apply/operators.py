@@ -64,8 +64,8 @@ class Operator:
     @cached_property
     def in_place(self) -> str | None:
         """The overload that writes into ``self``, if there is one."""
-        name, dot, overload = self.op.partition(".")
-        candidate = f"{name}_{dot}{overload}"
+        name, dot, form = self.op.partition(".")
+        candidate = f"{name}_{dot}{form}"
         return candidate if exists(candidate) else None
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
