@@ -11,7 +11,7 @@ import torch
 from slopes import MEAN, RIGHT, TORCH, slope
 from torch import Tensor
 
-from subgrad import use
+from subgrad import Convention, active, use
 
 
 class TestDecoratedFunction:
