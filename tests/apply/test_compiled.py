@@ -149,6 +149,18 @@ def _run(program: str, *arguments: str, cache: Path | None = None) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.parametrize("around", ["mean", "torch"])
+def test_our_own_code_is_never_compiled_between_broken_graphs(around: str) -> None:
+    def broken(x: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        with subgrad.use("right"):
+            return torch.relu(x - 0) * 2
+
+    counter = CompileCounterWithBackend("aot_eager")
+    assert gradient(torch.compile(broken, backend=counter), around) == gradient(broken, around)
+    assert "where" not in "".join(graph.code for graph in counter.graphs)
+
+
 @pytest.mark.parametrize("convention", ["pass-through", subgrad.Convention("min-norm", clamp=0.25)], ids=str)
 def test_explicit_spellings_compile_whole_and_depend_on_nothing_around_them(
     convention: str | subgrad.Convention,

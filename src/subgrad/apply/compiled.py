@@ -10,9 +10,11 @@ These are internals of torch.compile; all that subgrad knows of them is in this 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C._dynamo import eval_frame
 from torch._guards import Guard, TracingContext
 
 from subgrad.apply.active import active, is_fixed
@@ -20,8 +22,6 @@ from subgrad.conventions import Convention
 from subgrad.version import __version__
 
 _MARK = " [subgrad: "
-
-
 _some_graphs_are_unguarded = False
 
 
@@ -37,6 +37,12 @@ def forget_unguarded_graphs() -> None:
     if _some_graphs_are_unguarded and TracingContext.try_get() is None:
         _some_graphs_are_unguarded = False
         torch.compiler.reset()
+
+
+def keep_from_being_compiled(kernel: Callable[..., Any]) -> None:
+    """Where a graph breaks, Dynamo compiles whatever Python runs in between: not our kernels and what they call."""
+    skip = eval_frame._FrameAction.SKIP
+    eval_frame.set_code_exec_strategy(kernel.__code__, eval_frame._FrameExecStrategy(skip, skip))
 
 
 def note_kink() -> None:

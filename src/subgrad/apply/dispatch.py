@@ -45,6 +45,7 @@ def install() -> None:
         library = torch.library.Library("aten", "IMPL")
         for key in (f"Autograd{backend}" for backend in BACKENDS):
             for op, kernel in _kernels(key).items():
+                compiled.keep_from_being_compiled(kernel)
                 library.impl(op, kernel, key, with_keyset=True, allow_override=True)
                 # The Python dispatcher, which compiling uses, remembers who answered before.
                 overload(op)._uncache_dispatch(getattr(torch._C.DispatchKey, key))
