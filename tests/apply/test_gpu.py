@@ -57,3 +57,20 @@ def test_a_compiled_function_gives_each_convention_its_own_gradient_on_a_gpu() -
         with subgrad.use(convention):
             eager, graph = function(x), compiled(x)
         assert torch.equal(*(torch.autograd.grad(each, x, cotangent)[0] for each in (eager, graph)))
+
+
+@pytest.mark.parametrize(("convention", "wanted"), [("min-norm", [0.0, 3.0, 0.0]), ("right", [2.0, 3.0, 0.0])])
+@pytest.mark.parametrize("function", [torch.maximum, torch.max, torch.fmax])
+def test_a_number_on_the_cpu_meets_a_tensor_on_the_gpu(function: Any, convention: str, wanted: list[float]) -> None:
+    x = torch.tensor([0.0, 1.0, -1.0], device="cuda", requires_grad=True)
+    with subgrad.use(convention):
+        y = function(x, torch.tensor(0.0))
+    assert torch.autograd.grad(y, x, torch.tensor([2.0, 3.0, 4.0], device="cuda"))[0].tolist() == wanted
+
+
+def test_a_differentiated_number_on_the_cpu_meets_a_tensor_on_the_gpu() -> None:
+    x, bound = torch.tensor([0.0, 1.0, -1.0], device="cuda", requires_grad=True), torch.tensor(0.0, requires_grad=True)
+    with subgrad.use("right"):
+        y = torch.maximum(bound, x)
+    found = torch.autograd.grad(y, (x, bound), torch.tensor([2.0, 3.0, 4.0], device="cuda"))
+    assert [each.tolist() for each in found] == [[0.0, 3.0, 0.0], 6.0]

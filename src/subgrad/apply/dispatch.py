@@ -19,7 +19,7 @@ from torch.torch_version import TorchVersion
 from subgrad.apply import compiled
 from subgrad.apply.active import active
 from subgrad.apply.operators import Operator, operator
-from subgrad.apply.rule import Arguments, Choice, Native, aligned, below_autograd, take
+from subgrad.apply.rule import Arguments, Choice, Native, below_autograd, take
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.overloads import overload
@@ -113,7 +113,7 @@ def _run(op: Operator, convention: Convention, arguments: Arguments, native: Nat
     # The overload itself, not the kept original: below this level of `torch.func` there may be others to differentiate.
     value = None if op.is_random else below_autograd(overload(op.op), *(arguments[name] for name in op.argument_names))
     operands = [name for name in op.operands if name in differentiated]
-    return take(native, value, aligned(arguments, op.operands, value), operands, choices)
+    return take(native, value, arguments, operands, choices)
 
 
 def _differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:

@@ -15,7 +15,7 @@ floating-point addition: ``-where(hits, -x, 0)`` has the derivative of ``where(h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -56,6 +56,8 @@ def take(
 
     ``value`` is what the operator returns; None for a random one, which can be called only once.
     """
+    if value is not None:
+        arguments = aligned(arguments, differentiated, value)
     hits = [choice.hits(arguments) for choice in choices]
     for name in differentiated:
         arguments = {**arguments, name: _blocked(arguments[name], name, hits, choices)}
@@ -92,12 +94,10 @@ def _carrier(
     return reduce(torch.add, parts) if parts else nothing
 
 
-def aligned(arguments: Arguments, operands: Collection[str], value: Tensor | None) -> Arguments:
-    """The operands in one dtype and shape, so that the two paths of each meet before anything is summed or rounded."""
-    tensors = {name: arguments[name] for name in operands if arguments[name] is not None}
-    if value is not None:
-        tensors = {name: tensor.to(value.dtype).expand_as(value) for name, tensor in tensors.items()}
-    return {**arguments, **tensors}
+def aligned(arguments: Arguments, differentiated: Sequence[str], value: Tensor) -> Arguments:
+    """The operands as wide as the value, so that the two paths of each meet before anything is summed or rounded."""
+    wide = {name: arguments[name].to(value.device, value.dtype).expand_as(value) for name in differentiated}
+    return {**arguments, **wide}
 
 
 def below_autograd(function: Callable[..., Tensor], *args: Any) -> Tensor:
