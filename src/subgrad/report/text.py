@@ -33,7 +33,7 @@ def survey_table(findings: Sequence[Finding]) -> Table:
             element(finding.reverse),
             element(finding.forward),
             verdict(finding),
-            Text(element(finding.chosen), style="bold" if element(finding.chosen) != element(finding.reverse) else ""),
+            chosen(finding),
             end_section=following is not None and following.overload != finding.overload,
         )
     return table
@@ -44,11 +44,11 @@ def summary(findings: Sequence[Finding]) -> str:
     kept = sum(finding.keeps_rule is True for finding in findings)
     broken = sum(finding.keeps_rule is False for finding in findings)
     jumps = sum(finding.keeps_rule is None for finding in findings)
-    changed = sum(element(finding.chosen) != element(finding.reverse) for finding in findings)
+    changed = sum(chosen(finding).style == "bold" for finding in findings)
     return (
         f"{len(findings)} places: torch {torch.__version__} keeps its documented rule at {kept} "
         f"and breaks it at {broken}; {jumps} jump, where there is no rule. "
-        f"{findings[0].convention} changes {changed} of torch's gradients."
+        f"{findings[0].convention} changes what torch returns at {changed}."
     )
 
 
@@ -72,6 +72,14 @@ def number(weight: float) -> str:
         if abs(float(fraction) - weight) < 1e-12:
             return str(fraction)
     return f"{weight:.5g}"
+
+
+def chosen(finding: Finding) -> Text:
+    """What the convention returns, bold where that is not torch's own, both modes where they differ."""
+    reverse, forward = element(finding.chosen), element(finding.chosen_forward)
+    changed = (reverse, forward) != (element(finding.reverse), element(finding.forward))
+    text = reverse if reverse == forward else f"{reverse} (forward {forward})"
+    return Text(text, style="bold" if changed else "")
 
 
 def verdict(finding: Finding) -> Text:

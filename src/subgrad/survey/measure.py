@@ -37,7 +37,7 @@ class Finding:
         reverse, forward: what torch itself returns for each argument.
         documented: what PyTorch's documented rule asks for; None at a jump, where it asks for nothing.
         keeps_rule: whether reverse and forward mode both return that.
-        convention, chosen: the convention surveyed, and what it returns (both modes alike).
+        convention, chosen, chosen_forward: the convention surveyed, and what it returns in reverse and forward mode.
     """
 
     operator: str
@@ -52,6 +52,7 @@ class Finding:
     keeps_rule: bool | None
     convention: str
     chosen: Measured
+    chosen_forward: Measured
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold: what is not finite becomes a string, ``"nan"``."""
@@ -91,6 +92,7 @@ def _finding(kink: Kink, call: dict[str, Any], differentiated: tuple[str, ...], 
         forward = _measure(forward_mode, kink.op, call, differentiated)
     with use(like):
         chosen = _measure(reverse_mode, kink.op, call, differentiated)
+        chosen_forward = _measure(forward_mode, kink.op, call, differentiated)
     numbers = {name: value.item() if isinstance(value, Tensor) else value for name, value in call.items()}
     documented = None if isinstance(kink.set, Jump) else _documented(kink, numbers, differentiated)
     hidden = {*kink.set.candidates, "self", "noise"}
@@ -107,6 +109,7 @@ def _finding(kink: Kink, call: dict[str, Any], differentiated: tuple[str, ...], 
         keeps_rule=None if documented is None else _same(reverse, documented) and _same(forward, documented),
         convention=str(like),
         chosen=chosen,
+        chosen_forward=chosen_forward,
     )
 
 
@@ -117,7 +120,10 @@ def _documented(kink: Kink, numbers: Mapping[str, Any], differentiated: tuple[st
 
 def _measure(mode: Mode, op: str, call: dict[str, Any], differentiated: tuple[str, ...]) -> Measured:
     """The weight of each argument, nan where it does not grow with the cotangent as a derivative must."""
-    ratios = [[value / cotangent for value in mode(op, call, differentiated, cotangent)] for cotangent in COTANGENTS]
+    with torch.random.fork_rng(devices=[]):  # rrelu draws its slopes: seeded here, and the caller's state left alone
+        ratios = [
+            [value / cotangent for value in mode(op, call, differentiated, cotangent)] for cotangent in COTANGENTS
+        ]
     return {
         name: one if abs(one - other) < SAME else float("nan")
         for name, one, other in zip(differentiated, *ratios, strict=True)
@@ -126,7 +132,7 @@ def _measure(mode: Mode, op: str, call: dict[str, Any], differentiated: tuple[st
 
 def reverse_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ...], cotangent: float) -> list[float]:
     """The gradients of a call for all its differentiated arguments at once."""
-    torch.manual_seed(0)  # rrelu draws its slopes
+    torch.manual_seed(0)
     leaves = {name: call[name].clone().requires_grad_() for name in differentiated}
     out = overload(op)(**{**call, **leaves})
     return [float(grad) for grad in torch.autograd.grad(out, list(leaves.values()), torch.tensor(cotangent).to(out))]
