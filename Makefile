@@ -32,7 +32,7 @@ record: .venv/ready  ## record what the real torch 2.13 and 2.14 return for ever
 	.venv/bin/python scripts/record.py
 
 clean:  ## remove the environments
-	rm -rf .venv .venv-oldest .venv-uv
+	rm -rf .venv .venv-oldest .venv-uv .venv-torch-*
 
 .venv-uv/ready:
 	$(PYTHON) -m venv .venv-uv
