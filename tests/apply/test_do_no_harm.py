@@ -187,30 +187,42 @@ def assert_gradient(found: Tensor, wanted: Tensor, hit: Tensor) -> None:
     assert bool((same_bits(found, wanted) | (hit & (found == wanted))).all()), (found, wanted)
 
 
+@st.composite
+def inputs_of(draw: Any, corners: Corners) -> Tensor:
+    dtype = draw(st.sampled_from(DTYPES))
+    pool = tuple(entry for place, _ in corners.places for entry in beside(place, dtype))
+    return draw(tensors(draw(st.sampled_from(SHAPES)), dtype, pool))
+
+
+def hits_of(corners: Corners, x: Tensor, convention: str) -> tuple[list[tuple[Tensor, float]], Tensor]:
+    """The hits of each corner with its slope, and of any."""
+    hits = [(x == place, weights[convention]) for place, weights in corners.places]
+    return hits, torch.stack([each for each, _ in hits]).any(dim=0)
+
+
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("corners", CORNERS, ids=str)
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_functions_with_corners(corners: Corners, convention: str, data: Any) -> None:
-    dtype = data.draw(st.sampled_from(DTYPES))
-    pool = tuple(entry for place, _ in corners.places for entry in beside(place, dtype))
-    x = data.draw(tensors(data.draw(st.sampled_from(SHAPES)), dtype, pool))
+    x = data.draw(inputs_of(corners))
     cotangent = cotangents(x)
     plain_input = leaf(x)
     plain = corners.function(plain_input)
     (native,) = torch.autograd.grad(plain, plain_input, cotangent)
-    # The last bit, and everything at nan, depends on whether torch's kernel was vectorised, so on layouts.
+    # Known gap: at nan, and in the last bit of elu, torch's gradient depends on whether its kernel was vectorised, so
+    # on layouts, and the rule may meet another layout than plain torch does. There, and only there, either will do.
     dense = leaf(x.clone())
     (vectorised,) = torch.autograd.grad(corners.function(dense), dense, torch.empty_like(dense).copy_(cotangent))
-    hits = [(x == place, weights[convention]) for place, weights in corners.places]
-    hit = torch.stack([each for each, _ in hits]).any(dim=0)
+    hits, hit = hits_of(corners, x, convention)
 
     with subgrad.use(convention):
         chosen_input = leaf(x)
         chosen = corners.function(chosen_input)
     assert_same_forward(chosen, plain)
     (gradient,) = torch.autograd.grad(chosen, chosen_input, cotangent)
-    either = torch.where(same_bits(gradient, vectorised), vectorised, native)
+    depends = x.isnan() | (corners.name == "elu(2)")
+    either = torch.where(depends & same_bits(gradient, vectorised), vectorised, native)
     assert_gradient(gradient, expected(either, cotangent, hits), hit)
 
 
@@ -219,9 +231,7 @@ def test_functions_with_corners(corners: Corners, convention: str, data: Any) ->
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_functions_with_corners_in_place(corners: Corners, convention: str, data: Any) -> None:
-    dtype = data.draw(st.sampled_from(DTYPES))
-    pool = tuple(entry for place, _ in corners.places for entry in beside(place, dtype))
-    x = data.draw(tensors(data.draw(st.sampled_from(SHAPES)), dtype, pool))
+    x = data.draw(inputs_of(corners))
 
     def written() -> tuple[Tensor, Tensor]:
         start = leaf(x.clone())
@@ -233,8 +243,7 @@ def test_functions_with_corners_in_place(corners: Corners, convention: str, data
     plain, native = written()
     with subgrad.use(convention):
         chosen, gradient = written()
-    hits = [(x == place, weights[convention]) for place, weights in corners.places]
-    hit = torch.stack([each for each, _ in hits]).any(dim=0)
+    hits, hit = hits_of(corners, x, convention)
     assert_same_forward(chosen, plain)
     assert_gradient(gradient, expected(native, cotangents(x), hits), hit)
 

@@ -8,9 +8,10 @@ has the wanted derivative in every mode and order, because every part is native 
 hits is arbitrary, so the value of ``N(x)`` is written over it below autograd: forward values cannot change, not even
 the bits of a nan, which in torch depend on the layout of ``x``.
 
-Gradients are exact to the bit, signs of zeros included. An operand with a weight is reached by two paths whose
-gradients are added, and away from its own entries a path must contribute -0.0, the one neutral element of
-floating-point addition: ``-where(hits, -x, 0)`` has the derivative of ``where(hits, x, 0)`` with -0.0 in place of 0.0.
+Gradients are exact to the bit, signs of zeros included, wherever torch's own do not depend on memory layout (at nan,
+and in the last bit of elu, they do). An operand with a weight is reached by two paths whose gradients are added, and
+away from its own entries a path must contribute -0.0, the one neutral element of floating-point addition:
+``-where(hits, -x, 0)`` has the derivative of ``where(hits, x, 0)`` with -0.0 in place of 0.0.
 """
 
 from __future__ import annotations
