@@ -181,7 +181,7 @@ def diagonals(matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
-@pytest.mark.parametrize("op", [op for op in KINKS.overloads if op != "hypot"])
+@pytest.mark.parametrize("op", KINKS.overloads)
 def test_second_derivatives_follow_from_the_same_element_in_every_order(op: str, convention: str) -> None:
     for call in samples(op):
         if call.get("training"):

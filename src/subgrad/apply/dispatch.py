@@ -7,7 +7,7 @@ removed: with no convention in force they call the kept original.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,11 +19,11 @@ from torch.torch_version import TorchVersion
 from subgrad.apply import compiled
 from subgrad.apply.active import active
 from subgrad.apply.operators import Operator, operator
-from subgrad.apply.rule import Arguments, Choice, Native, below_autograd, take
+from subgrad.apply.rule import Arguments, Choice, Native, below_autograd, laid_out, take
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.overloads import overload
-from subgrad.kinks.sets import Element, Jump, Slopes
+from subgrad.kinks.sets import Ball, Element, Jump, Slopes
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 INSTALLED = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"  # the column of the table that describes it
@@ -83,12 +83,17 @@ def _in_place(op: Operator, form: str, originals: dict[str, Any]) -> Callable[..
         convention = active()
         if not convention.interferes:
             return original(keyset, self, *args, **kwargs)
-        arguments, native = op.bind((self, *args), kwargs), _caller(op, "in_place", originals, keyset)
+        arguments = op.bind((self, *args), kwargs)
         if not _choices(op, convention, arguments, _differentiated(op, arguments)):
-            return native(arguments)
-        # On a clone, since the derivative needs the value that is about to be overwritten. In place there too: torch
-        # may differentiate that form from its result (elu), which rounds differently.
-        result = _run(op, convention, {**arguments, "self": self.clone()}, native)
+            return _caller(op, "in_place", originals, keyset)(arguments)
+        in_place = _caller(op, "in_place", originals, keyset)
+
+        def native(arguments: Arguments) -> Tensor:
+            """On a copy, since the derivative needs what is about to be overwritten; but in place there too: torch may
+            differentiate that form from its result (elu), which rounds differently."""
+            return in_place({**arguments, "self": laid_out(arguments["self"].clone(), self)})
+
+        result = _run(op, convention, arguments, native)
         # copy_ sends 0.0 back to what it overwrites; negated it is -0.0, which added to the gradient leaves every bit.
         return self.neg_().copy_(result)
 
@@ -110,10 +115,16 @@ def _run(op: Operator, convention: Convention, arguments: Arguments, native: Nat
     choices = _choices(op, convention, arguments, differentiated)
     if not choices:
         return native(arguments)
-    # The overload itself, not the kept original: below this level of `torch.func` there may be others to differentiate.
-    value = None if op.is_random else below_autograd(overload(op.op), *(arguments[name] for name in op.argument_names))
     operands = [name for name in op.operands if name in differentiated]
-    return take(native, value, arguments, operands, choices)
+    return take(native, _value(op, arguments, choices), arguments, operands, choices)
+
+
+def _value(op: Operator, arguments: Arguments, choices: Sequence[Choice]) -> Tensor | None:
+    """What the operator returns, where the rule must know it first: for operands of different shapes and dtypes."""
+    if len(op.operands) == 1 and not any(choice.singular for choice in choices):
+        return None
+    # The overload itself, not the kept original: below this level of `torch.func` there may be others to differentiate.
+    return below_autograd(overload(op.op), *(arguments[name] for name in op.argument_names))
 
 
 def _differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
@@ -175,9 +186,11 @@ def _decide(
 
 def _choice(kink: Kink, convention: Convention, element: Element, differentiated: frozenset[str]) -> Choice:
     weights = {name: element.get(name, 0.0) for name in differentiated}
-    blocked = frozenset(name for name, weight in weights.items() if not isinstance(weight, Tensor) and weight == 0)
     return Choice(
-        kink.hits, lambda arguments: convention.element(Spot.of(kink, arguments, differentiated)) or {}, blocked
+        kink.hits,
+        {name: None if isinstance(weight, Tensor) else float(weight) for name, weight in weights.items()},
+        lambda arguments: convention.element(Spot.of(kink, arguments, differentiated)) or {},
+        singular=isinstance(kink.set, Ball),
     )
 
 

@@ -1,28 +1,31 @@
-"""The rule: one composition of native operators that gives a call the chosen elements and nothing else.
+"""The rule: torch's own operator between two gates that give a call the chosen elements and nothing else.
 
-With ``N`` the native operator, ``stop`` the value without its derivative, and weights ``w`` at the hits::
+A *fork* hands an operand to the operator as it is, a view of the same memory, and gives a *carrier* beside it; a
+*join* takes both paths together again::
 
-    out = where(hits, w_1 * x_1 + w_2 * x_2 + ..., N(where(hits, stop(x), x)))
+    x ──▶ fork ──▶ native operator ──▶ join ──▶ out        off the hits the derivative is the operator's own,
+            └────▶ weight * carrier ───┘                   at the hits it is the carrier's
 
-has the wanted derivative in every mode and order, because every part is native and differentiable. Its value at the
-hits is arbitrary, so the value of ``N(x)`` is written over it below autograd: forward values cannot change, not even
-the bits of a nan, which in torch depend on the layout of ``x``.
+The operator meets the very input and the very cotangent that it meets in plain torch, in their own memory layouts, and
+what it returns is only ever replaced at the hits, last of all. So values never change, and gradients away from the
+hits are torch's own to the bit, even where they depend on layouts (at nan, or in the last bit of elu).
 
-Gradients are exact to the bit, signs of zeros included, wherever torch's own do not depend on memory layout (at nan,
-and in the last bit of elu, they do). An operand with a weight is reached by two paths whose gradients are added, and
-away from its own entries a path must contribute -0.0, the one neutral element of floating-point addition:
-``-where(hits, -x, 0)`` has the derivative of ``where(hits, x, 0)`` with -0.0 in place of 0.0.
+Fork and join are one level of autograd each: under `torch.func` every level calls the kernel of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
 
 from subgrad.kinks.sets import Element
 
@@ -37,13 +40,20 @@ class Choice:
 
     Attributes:
         hits: which entries lie on the kink.
-        element: the weights of the operands there; asked for after the forward ran, as `rrelu` makes its slopes then.
-        blocked: the operands known beforehand to have weight 0.
+        weights: of the differentiated operands there; None for those that are tensors.
+        element: all weights; asked for after the forward ran, as `rrelu` makes its slopes then.
+        singular: torch's own derivative is not finite there, so that the operator must not meet these entries.
     """
 
     hits: Callable[[Arguments], Tensor]
+    weights: Mapping[str, float | None]
     element: Callable[[Arguments], Element]
-    blocked: frozenset[str]
+    singular: bool = False
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing passes, in which case the forks alone do all that is to be done in reverse mode."""
+        return not self.singular and all(weight == 0 for weight in self.weights.values())
 
 
 def take(
@@ -55,44 +65,36 @@ def take(
 ) -> Tensor:
     """Call an operator with the elements of ``choices`` at their hits, for the operands that are differentiated.
 
-    ``value`` is what the operator returns; None for a random one, which can be called only once.
+    ``value`` is what the operator returns, or None for an operator of one tensor, whose result is shaped like it.
     """
     if value is not None:
         arguments = aligned(arguments, differentiated, value)
     hits = [choice.hits(arguments) for choice in choices]
+    paths, carriers = dict(arguments), [dict[str, Tensor]() for _ in choices]
     for name in differentiated:
-        arguments = {**arguments, name: _blocked(arguments[name], name, hits, choices)}
-    stopped = {name: _stopped(arguments[name], name, hits, choices) for name in differentiated}
-    out = native({**arguments, **stopped})
-    value = stop(out) if value is None else value
+        weights = [choice.weights[name] for choice in choices]
+        paths[name], *carried = _apply(_Fork, arguments[name], weights, *hits)
+        for carrier, of_choice in zip(carried, carriers, strict=True):
+            of_choice[name] = carrier
     for hit, choice in zip(hits, choices, strict=True):
-        out = torch.where(hit, _carrier(hit, choice.element(arguments), arguments, differentiated, value), out)
-    return with_value(out, value)
+        if choice.singular:
+            paths.update({name: torch.where(hit, 1, paths[name]) for name in differentiated})
+    out = native(paths)
+    if all(choice.is_blocked for choice in choices) and forward_ad._current_level < 0:
+        return out
+    weighted = [_weighted(*each, arguments) for each in zip(choices, hits, carriers, strict=True)]
+    return _apply(_Join, out, value, hits, *(carrier for each in weighted for carrier in each))
 
 
-def _blocked(operand: Tensor, name: str, hits: Sequence[Tensor], choices: Sequence[Choice]) -> Tensor:
-    """The operand with a derivative of exactly 0.0 where it has no weight."""
-    where = [hit for hit, choice in zip(hits, choices, strict=True) if name in choice.blocked]
-    return torch.where(reduce(torch.logical_or, where), stop(operand), operand) if where else operand
-
-
-def _stopped(operand: Tensor, name: str, hits: Sequence[Tensor], choices: Sequence[Choice]) -> Tensor:
-    """The operand as the native operator gets it: without a derivative where a carrier supplies one."""
-    where = [hit for hit, choice in zip(hits, choices, strict=True) if name not in choice.blocked]
-    return -torch.where(reduce(torch.logical_or, where), -stop(operand), -operand) if where else operand
-
-
-def _carrier(
-    hit: Tensor, element: Element, arguments: Arguments, differentiated: Sequence[str], nothing: Tensor
-) -> Tensor:
-    """A tensor whose derivative at the hits is the element; its value does not matter."""
-    weights = {name: element.get(name, 0.0) for name in differentiated}
-    parts = [
-        -weight * torch.where(hit, -arguments[name], 0)
-        for name, weight in weights.items()
-        if isinstance(weight, Tensor) or weight != 0
+def _weighted(choice: Choice, hit: Tensor, carriers: Mapping[str, Tensor], arguments: Arguments) -> list[Tensor]:
+    """The carriers with their weights: numbers are in them already, tensors are differentiable themselves."""
+    if None not in choice.weights.values():
+        return list(carriers.values())
+    element = choice.element(arguments)
+    return [
+        carrier if choice.weights[name] is not None else torch.where(hit, element[name] * carrier, 0)
+        for name, carrier in carriers.items()
     ]
-    return reduce(torch.add, parts) if parts else nothing
 
 
 def aligned(arguments: Arguments, differentiated: Sequence[str], value: Tensor) -> Arguments:
@@ -101,20 +103,89 @@ def aligned(arguments: Arguments, differentiated: Sequence[str], value: Tensor) 
     return {**arguments, **wide}
 
 
+def _apply(gate: Any, *args: Any) -> Any:
+    """Call a gate at this level of autograd; inside `torch.func` torch asks whether that is meant."""
+    with enable_single_level_autograd_function():
+        return gate.apply(*args)
+
+
+@contextmanager
+def _outer_levels() -> Iterator[None]:
+    """Inside a gate's forward: no derivative at this level, but at those around it, which torch switches off too."""
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
+        yield
+
+
+class _Fork(_SingleLevelFunction):
+    """An operand for the operator, as it is, and a carrier of its derivative at the hits of each choice."""
+
+    @staticmethod
+    def forward(ctx: Any, operand: Tensor, weights: Sequence[float | None], *hits: Tensor) -> tuple[Tensor, ...]:
+        ctx.weights = weights
+        ctx.save_for_backward(*hits)
+        with _outer_levels():
+            return operand.view_as(operand), *(_zeros(operand) for _ in hits)
+
+    @staticmethod
+    def backward(ctx: Any, of_operator: Tensor, *of_carriers: Tensor) -> tuple[Tensor | None, ...]:
+        gradient = of_operator
+        for hit, weight, cotangent in zip(ctx.saved_tensors, ctx.weights, of_carriers, strict=True):
+            gradient = torch.where(hit, _scaled(weight, cotangent), gradient)
+        return (laid_out(gradient, of_operator), None, *(None for _ in of_carriers))
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor, ...]:
+        # A view for a view, as torch wants it; the join replaces what the operator makes of it at the hits.
+        return tangent.view_as(tangent), *(torch.zeros_like(tangent) + _scaled(w, tangent) for w in ctx.weights)
+
+
+def _zeros(like: Tensor) -> Tensor:
+    """Zeros: one number for all entries, unless tangents, which torch lays out as their primals, may be written."""
+    if forward_ad._current_level >= 0:
+        return torch.zeros_like(like)
+    return below_autograd(like.new_zeros(()).expand, like.shape)
+
+
+def _scaled(weight: float | None, vector: Tensor) -> Tensor | float:
+    """A weight times a vector: exactly 0 for 0, whatever comes in, and left to be done for tensors."""
+    if weight is None or weight == 1:
+        return vector
+    return 0.0 if weight == 0 else weight * vector
+
+
+class _Join(_SingleLevelFunction):
+    """The operator's result, with the sum of the carriers for a derivative at the hits of each choice."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, value: Tensor | None, hits: Sequence[Tensor], *carriers: Tensor) -> Tensor:
+        ctx.hits = hits
+        with _outer_levels():
+            # Not the input itself, nor a view of it: neither may be written to by who gets it.
+            return out.clone() if value is None else below_autograd(torch.ops.aten.alias, value)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        carriers = len(ctx.needs_input_grad) - 3
+        return (cotangent, None, None, *(cotangent for _ in range(carriers)))
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _value: Any, _hits: Any, *of_carriers: Tensor) -> Tensor:
+        operands = len(of_carriers) // len(ctx.hits)
+        found = tangent
+        for index, hit in enumerate(ctx.hits):
+            group = of_carriers[index * operands : (index + 1) * operands]
+            found = torch.where(hit, reduce(torch.add, group), found)
+        return laid_out(found, tangent)
+
+
+def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
+    """The same entries in the memory layout of another tensor, unless entries share memory there."""
+    if tensor.stride() == like.stride() or 0 in like.stride():
+        return tensor
+    return tensor.new_empty_strided(like.shape, like.stride()).copy_(tensor)
+
+
 def below_autograd(function: Callable[..., Tensor], *args: Any) -> Tensor:
     """Call without derivatives at this level; outer levels of `torch.func` keep theirs (`detach` would cut all)."""
     with torch._C._AutoDispatchBelowADInplaceOrView():
         return function(*args)
-
-
-def stop(tensor: Tensor) -> Tensor:
-    """The value without its derivative."""
-    return below_autograd(torch.ops.aten.alias, tensor)
-
-
-def with_value(out: Tensor, value: Tensor) -> Tensor:
-    """``out`` with its derivative as it is, and the value and layout of another tensor."""
-    if out.stride() != value.stride():
-        out = value.new_empty_strided(value.shape, value.stride()).copy_(out)
-    below_autograd(out.copy_, value)
-    return out
