@@ -29,7 +29,11 @@ def record() -> dict[str, Any]:
 
 def _gradients(op: str, call: dict[str, Any]) -> dict[str, list[str]]:
     """The gradients of one call for each choice of differentiated arguments: all of them, and each alone."""
-    tensors = [name for name, value in call.items() if isinstance(value, Tensor) and name != "noise"]
+    tensors = [
+        name
+        for name, value in call.items()
+        if isinstance(value, Tensor) and value.is_floating_point() and name not in ("noise", "random_samples")
+    ]
     choices = dict.fromkeys([tuple(tensors), *((name,) for name in tensors)])
     return {",".join(names): _gradient(op, call, names) for names in choices}
 
@@ -38,12 +42,19 @@ def _gradient(op: str, call: dict[str, Any], names: tuple[str, ...]) -> list[str
     torch.manual_seed(0)  # rrelu draws its slopes
     leaves = {name: call[name].clone().requires_grad_() for name in names}
     try:
-        out = overload(op)(**{**call, **leaves})
-    except NotImplementedError:
-        return ["not implemented for this dtype"]  # rrelu while training, in half precision
-    cotangent = torch.tensor(list(islice(cycle(COTANGENT), out.numel())), dtype=out.dtype)
-    gradients = torch.autograd.grad(out, list(leaves.values()), cotangent)
-    return [float.hex(entry) for gradient in gradients for entry in gradient.tolist()]
+        result = overload(op)(**{**call, **leaves})
+        outputs = [each for each in ([result] if isinstance(result, Tensor) else result) if each.requires_grad]
+        cotangents = [_cotangent(each) for each in outputs]
+        gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents, materialize_grads=True)
+    except RuntimeError:
+        return ["not for this dtype or argument"]  # rrelu in training in half precision, the mean in scatter_reduce
+    # Copied, since torch may return zeros without memory (sgn).
+    copies = [torch.empty(each.shape, dtype=each.dtype).copy_(each) for each in gradients]
+    return [float.hex(entry) for gradient in copies for entry in gradient.flatten().tolist()]
+
+
+def _cotangent(out: Tensor) -> Tensor:
+    return torch.tensor(list(islice(cycle(COTANGENT), out.numel())), dtype=out.dtype).reshape(out.shape)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from subgrad.kinks import KINKS, Kink
-from subgrad.kinks.overloads import overload
+from subgrad.kinks.overloads import overload, tensor_names
 from subgrad.kinks.samples import samples
 from subgrad.kinks.sets import Jump
 
@@ -33,9 +33,9 @@ class Spot:
 
     def forward(self, /, **numbers: float) -> float:
         """The forward function of numbers, in float64."""
-        tensors = ("weight", "noise", *self.operands)
+        tensors = tensor_names(self.kink.op)
         call = {
-            name: torch.tensor(value, dtype=torch.float64) if name in tensors else value
+            name: torch.tensor(value, dtype=torch.float64) if name in tensors and value is not None else value
             for name, value in {**self.numbers, **numbers}.items()
         }
         return overload(self.kink.op)(**call).item()
@@ -47,7 +47,7 @@ class Spot:
 def spots(*, random: bool = False) -> list[Spot]:
     """Every kink of every sample. `random` includes `rrelu` while training, which is no function of its input alone."""
     found = []
-    for op in KINKS.overloads:
+    for op in KINKS.entrywise:
         for call in samples(op):
             if call.get("training") and not random:
                 continue

@@ -9,7 +9,7 @@ from typing import Any
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
 from subgrad.kinks.kink import ALIASES, unknown
-from subgrad.kinks.sets import Ball, Element, Jump, Slopes, Ties
+from subgrad.kinks.sets import LEAST, Ball, Element, Joint, Jump, Slopes, Ties
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Spot:
     """A kink met by one call: the set with its numbers, and the arguments that are differentiated."""
 
     kink: Kink
-    set: Slopes | Ties | Ball
+    set: Slopes | Ties | Ball | Joint
     differentiated: Collection[str]
 
     @classmethod
@@ -32,6 +32,8 @@ def torch_element(spot: Spot, version: str) -> Element | None:
     picks = spot.kink.torch_picks(version)
     if picks is None:
         return None
+    if isinstance(spot.set, Joint):
+        return LEAST if picks == "least" else None
     if isinstance(spot.set, Ties):
         return spot.set.share(picks)
     if isinstance(picks, str):
@@ -40,7 +42,7 @@ def torch_element(spot: Spot, version: str) -> Element | None:
 
 
 def _pass_through(spot: Spot) -> Element | None:
-    if spot.kink.family != "clamp":
+    if spot.kink.family != "clamp" or isinstance(spot.set, Joint):
         return None
     return spot.set.with_weight(1.0)
 
@@ -110,6 +112,7 @@ class Convention:
         choice = self.choice(spot.kink)
         if isinstance(choice, str):
             return RULES[choice](spot)
+        assert not isinstance(spot.set, Joint), "refused when the convention was made"
         element = spot.set.with_weight(choice)
         if not self.surrogate and element not in spot.set:
             raise ValueError(_outside(choice, spot))
@@ -118,9 +121,16 @@ class Convention:
     def _refuse_early(self, name: str, choice: str | float) -> None:
         """Refuse a number that no call could accept; what depends on the call is refused when it is made."""
         sets = [kink.set for kink in KINKS[name] if not isinstance(kink.set, Jump)]
+        joint = next((each for each in sets if isinstance(each, Joint)), None)
+        if joint is not None and not isinstance(choice, str):
+            raise ValueError(
+                f"{name}={choice}: the set is the {joint}, and no single number is an element of it. "
+                f"Give the name of a convention: {', '.join(RULES)}."
+            )
         known = [
             each
             for each in sets
+            if not isinstance(each, Joint)
             if not isinstance(each, Slopes) or not names(each.left_slope) | names(each.right_slope)
         ]
         if isinstance(choice, str) or self.surrogate or len(known) < len(sets):

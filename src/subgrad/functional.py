@@ -1,4 +1,4 @@
-"""Every operator of the table with its convention spelled out, independent of what is in force around it.
+"""Every operator that has a choice, with its convention spelled out, independent of what is in force around it.
 
 >>> import torch, subgrad
 >>> x = torch.tensor([0.0, 3.0, 6.0], requires_grad=True)
@@ -20,10 +20,16 @@ from subgrad.apply.dispatch import install
 from subgrad.conventions import Convention, convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
+from subgrad.kinks.sets import Jump
 
 
-def _torch_function(name: str) -> Callable[..., Tensor]:
-    return getattr(torch.nn.functional, name, None) or getattr(torch, name)
+def _torch_function(name: str) -> Callable[..., Any]:
+    """The function that users call: ``torch.linalg.svdvals`` for ``linalg_svdvals``."""
+    family, _, rest = name.partition("_")
+    homes = [(torch.nn.functional, name), (torch, name)]
+    if family in ("linalg", "special"):
+        homes.append((getattr(torch, family), rest))
+    return next(getattr(home, each) for home, each in homes if hasattr(home, each))
 
 
 @torch.compiler.allow_in_graph
@@ -71,7 +77,9 @@ def _signature(name: str, original: Callable[..., Tensor]) -> inspect.Signature:
     chosen = inspect.Parameter(
         "convention", inspect.Parameter.KEYWORD_ONLY, default="min-norm", annotation="str | Convention"
     )
-    return inspect.Signature([*parameters, chosen], return_annotation=Tensor)
+    rest = [each for each in parameters if each.kind is inspect.Parameter.VAR_KEYWORD]
+    named = [each for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    return inspect.Signature([*named, chosen, *rest], return_annotation=Tensor)
 
 
 if TYPE_CHECKING:
@@ -79,5 +87,6 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Callable[..., Tensor]: ...
 
 
-__all__ = [*KINKS.names, "clip", "absolute"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
+_GOVERNED = dict.fromkeys(kink.name for kink in KINKS if not isinstance(kink.set, Jump))
+__all__ = [*_GOVERNED, "clip", "absolute"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
 globals().update({name: _spelling(name) for name in __all__})

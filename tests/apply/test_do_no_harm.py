@@ -281,5 +281,5 @@ def test_writing_over_an_input_that_backward_needs_is_an_error_as_in_plain_torch
     with subgrad.use(convention):
         out = F.hardtanh(x)
     x.mul_(2)
-    with pytest.raises(RuntimeError, match="modified (by an )?inplace"):
+    with pytest.raises(RuntimeError, match=r"modified (by an )?inplace"):
         out.sum().backward()

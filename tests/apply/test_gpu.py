@@ -37,7 +37,7 @@ def measured(op: str, call: dict[str, Any], device: str) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("convention", [*CHOSEN, *TORCH])
-@pytest.mark.parametrize("op", KINKS.overloads)
+@pytest.mark.parametrize("op", KINKS.entrywise)
 def test_a_gpu_gives_the_gradients_of_the_cpu(op: str, convention: str) -> None:
     dtypes = DTYPES if convention in CHOSEN else DTYPES[:2]
     calls = [call for dtype in dtypes for call in samples(op, dtype) if not call.get("training")]

@@ -18,12 +18,14 @@ from torch.torch_version import TorchVersion
 
 from subgrad.apply import compiled
 from subgrad.apply.active import active
+from subgrad.apply.gates import below_autograd, laid_out
+from subgrad.apply.joint import REPAIRS
 from subgrad.apply.operators import Operator, operator
-from subgrad.apply.rule import Arguments, Choice, Native, below_autograd, laid_out, take
+from subgrad.apply.rule import Arguments, Choice, Native, take
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.overloads import overload
-from subgrad.kinks.sets import Ball, Element, Jump, Slopes
+from subgrad.kinks.sets import LEAST, Ball, Element, Joint, Jump, Slopes, Ties
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 INSTALLED = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"  # the column of the table that describes it
@@ -54,10 +56,12 @@ def install() -> None:
 
 def _kernels(key: str) -> dict[str, Callable[..., Tensor]]:
     """All kernels for one dispatch key. The originals are kept first, before any of them is replaced."""
-    operators = [operator(op) for op in KINKS.overloads]
-    overloads = [op for each in operators for op in (each.op, each.in_place) if op]
+    operators = [operator(op) for op in KINKS.entrywise]
+    joint = [operator(op) for op in REPAIRS]
+    overloads = [op for each in (*operators, *joint) for op in (each.op, each.in_place) if op]
     originals = {op: torch.library.get_kernel(f"aten::{op}", key) for op in overloads}
     kernels = {each.op: _functional(each, originals) for each in operators}
+    kernels |= {each.op: _joint(each, originals) for each in joint}
     kernels |= {each.in_place: _in_place(each, each.in_place, originals) for each in operators if each.in_place}
     return kernels
 
@@ -100,12 +104,40 @@ def _in_place(op: Operator, form: str, originals: dict[str, Any]) -> Callable[..
     return kernel
 
 
-def _caller(op: Operator, form: str, originals: dict[str, Any], keyset: Any) -> Native:
+def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
+    original, repair = originals[op.op].call_boxed, REPAIRS[op.op]
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled.note_kink()
+        convention = active()
+        if not convention.interferes:
+            return original(keyset, *args, **kwargs)
+        arguments = op.bind(args, kwargs)
+        native = _caller(op, "op", originals, keyset)
+        return repair(native, arguments) if _shares(op, convention, arguments) else native(arguments)
+
+    return kernel
+
+
+def _shares(op: Operator, convention: Convention, arguments: Arguments) -> bool:
+    """Whether the convention takes the least element of a joint kink where torch does not."""
+    differentiated = _differentiated(op, arguments)
+    spots = [
+        Spot.of(kink, arguments, differentiated)
+        for kink in op.kinks
+        if isinstance(kink.set, Joint)
+        and not differentiated.isdisjoint(kink.set.candidates)
+        and kink.applies(arguments)
+    ]
+    return any(convention.element(spot) is LEAST and torch_element(spot, INSTALLED) is not LEAST for spot in spots)
+
+
+def _caller(op: Operator, form: str, originals: dict[str, Any], keyset: Any) -> Callable[[Arguments], Any]:
     """Torch's own operator, or the one that a composite calls, in its functional or in-place form."""
 
-    def native(arguments: Arguments) -> Tensor:
+    def native(arguments: Arguments) -> Any:
         base, arguments = op.base(arguments)
-        return originals[getattr(base, form)].call_boxed(keyset, *(arguments[name] for name in base.argument_names))
+        return originals[getattr(base, form)].call_boxed(keyset, *base.args(arguments), **base.kwargs(arguments))
 
     return native
 
@@ -124,7 +156,7 @@ def _value(op: Operator, arguments: Arguments, choices: Sequence[Choice]) -> Ten
     if len(op.operands) == 1 and not any(choice.singular for choice in choices):
         return None
     # The overload itself, not the kept original: below this level of `torch.func` there may be others to differentiate.
-    return below_autograd(overload(op.op), *(arguments[name] for name in op.argument_names))
+    return below_autograd(overload(op.op), *op.args(arguments))
 
 
 def _differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
@@ -176,8 +208,8 @@ def _decide(
         if not (
             native is not None
             and all(_equal(element.get(name), native.get(name)) for name in differentiated)
-            # Forward mode of torch may disagree with its reverse mode: fmax and clamp up to 2.13.
-            and not forward_mode
+            # Between tensors torch's forward mode may disagree with its reverse mode: fmax and clamp up to 2.13.
+            and not (forward_mode and isinstance(kink.set, Ties))
             and (convention.choice(kink) in VERSIONS or _is_exact(kink, arguments, dtype))
         ):
             choices.append(_choice(kink, convention, element, differentiated))

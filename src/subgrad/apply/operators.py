@@ -11,7 +11,7 @@ import torch
 
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
-from subgrad.kinks.overloads import argument_names, overload
+from subgrad.kinks.overloads import argument_names, overload, tensor_names
 from subgrad.kinks.sets import Slopes
 from subgrad.kinks.table import COMPOSITES
 
@@ -42,7 +42,7 @@ class Operator:
 
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
-        return tuple(argument.name for argument in self._schema_arguments if "Tensor" in str(argument.type))
+        return tensor_names(self.op)
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
@@ -71,6 +71,14 @@ class Operator:
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments by name; the dispatcher leaves trailing defaults out."""
         return {**self._defaults, **dict(zip(self.argument_names, args, strict=False)), **kwargs}
+
+    def args(self, arguments: Mapping[str, Any]) -> list[Any]:
+        """Those that the dispatcher takes by position."""
+        return [arguments[each.name] for each in self._schema_arguments if not each.kwarg_only]
+
+    def kwargs(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Those that it takes by name."""
+        return {each.name: arguments[each.name] for each in self._schema_arguments if each.kwarg_only}
 
     def base(self, arguments: Mapping[str, Any]) -> tuple[Operator, Mapping[str, Any]]:
         """The operator that does the work and its arguments: another one for composites, which only call it."""

@@ -9,24 +9,20 @@ A *fork* hands an operand to the operator as it is, a view of the same memory, a
 The operator meets the very input and the very cotangent that it meets in plain torch, in their own memory layouts, and
 what it returns is only ever replaced at the hits, last of all. So values never change, and gradients away from the
 hits are torch's own to the bit, even where they depend on layouts (at nan, or in the last bit of elu).
-
-Fork and join are one level of autograd each: under `torch.func` every level calls the kernel of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
 
+from subgrad.apply.gates import Gate, alias, below_autograd, laid_out, outer_levels, same, through
 from subgrad.kinks.sets import Element
 
 Arguments = Mapping[str, Any]
@@ -73,7 +69,7 @@ def take(
     paths, carriers = dict(arguments), [dict[str, Tensor]() for _ in choices]
     for name in differentiated:
         weights = [choice.weights[name] for choice in choices]
-        paths[name], *carried = _apply(_Fork, arguments[name], weights, *hits)
+        paths[name], *carried = through(_Fork, arguments[name], weights, *hits)
         for carrier, of_choice in zip(carried, carriers, strict=True):
             of_choice[name] = carrier
     for hit, choice in zip(hits, choices, strict=True):
@@ -83,7 +79,7 @@ def take(
     if all(choice.is_blocked for choice in choices) and forward_ad._current_level < 0:
         return out
     weighted = [_weighted(*each, arguments) for each in zip(choices, hits, carriers, strict=True)]
-    return _apply(_Join, out, value, hits, *(carrier for each in weighted for carrier in each))
+    return through(_Join, out, value, hits, *(carrier for each in weighted for carrier in each))
 
 
 def _weighted(choice: Choice, hit: Tensor, carriers: Mapping[str, Tensor], arguments: Arguments) -> list[Tensor]:
@@ -103,28 +99,15 @@ def aligned(arguments: Arguments, differentiated: Sequence[str], value: Tensor) 
     return {**arguments, **wide}
 
 
-def _apply(gate: Any, *args: Any) -> Any:
-    """Call a gate at this level of autograd; inside `torch.func` torch asks whether that is meant."""
-    with enable_single_level_autograd_function():
-        return gate.apply(*args)
-
-
-@contextmanager
-def _outer_levels() -> Iterator[None]:
-    """Inside a gate's forward: no derivative at this level, but at those around it, which torch switches off too."""
-    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
-        yield
-
-
-class _Fork(_SingleLevelFunction):
+class _Fork(Gate):
     """An operand for the operator, as it is, and a carrier of its derivative at the hits of each choice."""
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, weights: Sequence[float | None], *hits: Tensor) -> tuple[Tensor, ...]:
         ctx.weights = weights
         ctx.save_for_backward(*hits)
-        with _outer_levels():
-            return operand.view_as(operand), *(_zeros(operand) for _ in hits)
+        with outer_levels():
+            return same(operand), *(_zeros(operand) for _ in hits)
 
     @staticmethod
     def backward(ctx: Any, of_operator: Tensor, *of_carriers: Tensor) -> tuple[Tensor | None, ...]:
@@ -135,8 +118,8 @@ class _Fork(_SingleLevelFunction):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor, ...]:
-        # A view for a view, as torch wants it; the join replaces what the operator makes of it at the hits.
-        return tangent.view_as(tangent), *(torch.zeros_like(tangent) + _scaled(w, tangent) for w in ctx.weights)
+        # The join replaces what the operator makes of it at the hits.
+        return tangent.clone(), *(torch.zeros_like(tangent) + _scaled(w, tangent) for w in ctx.weights)
 
 
 def _zeros(like: Tensor) -> Tensor:
@@ -153,15 +136,14 @@ def _scaled(weight: float | None, vector: Tensor) -> Tensor | float:
     return 0.0 if weight == 0 else weight * vector
 
 
-class _Join(_SingleLevelFunction):
+class _Join(Gate):
     """The operator's result, with the sum of the carriers for a derivative at the hits of each choice."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, value: Tensor | None, hits: Sequence[Tensor], *carriers: Tensor) -> Tensor:
         ctx.hits = hits
-        with _outer_levels():
-            # Not the input itself, nor a view of it: neither may be written to by who gets it.
-            return out.clone() if value is None else below_autograd(torch.ops.aten.alias, value)
+        with outer_levels():
+            return out.clone() if value is None else alias(value)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
@@ -176,16 +158,3 @@ class _Join(_SingleLevelFunction):
             group = of_carriers[index * operands : (index + 1) * operands]
             found = torch.where(hit, reduce(torch.add, group), found)
         return laid_out(found, tangent)
-
-
-def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
-    """The same entries in the memory layout of another tensor, unless entries share memory there."""
-    if tensor.stride() == like.stride() or 0 in like.stride():
-        return tensor
-    return tensor.new_empty_strided(like.shape, like.stride()).copy_(tensor)
-
-
-def below_autograd(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    """Call without derivatives at this level; outer levels of `torch.func` keep theirs (`detach` would cut all)."""
-    with torch._C._AutoDispatchBelowADInplaceOrView():
-        return function(*args)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from subgrad.kinks.expressions import Expression, evaluate
-from subgrad.kinks.sets import Jump, Set, Slopes
+from subgrad.kinks.places import WORDS
+from subgrad.kinks.sets import Ball, Joint, Set, Slopes, Ties
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,12 @@ class Kink:
 
     Attributes:
         op: the dispatcher overload, without its namespace: ``"clamp.Tensor"``.
-        at: where ``self`` lies for a corner (``"min"``), else a condition on the arguments (``"self == other"``).
+        at: where ``self`` lies for a corner (``"min"``), else a condition on the arguments (``"self == other"``), in
+            which the words of `places` may occur.
         set: the set of generalised derivatives.
         torch: what torch picks in reverse mode: ``"left"`` or ``"right"`` or a number for slopes, the candidates that
-            share the cotangent for ties, ``None`` for what is no element (nan) or not one in all modes. By version
-            where it changed.
+            share the cotangent for ties, ``"least"`` or ``"one"`` of the vertices for joint kinks, ``None`` for what is
+            no element (nan) or not one in all modes. By version where it changed.
         when: further arguments for which the place exists.
         family: ``"clamp"`` for the bounds that the convention ``pass-through`` opens.
     """
@@ -41,7 +43,17 @@ class Kink:
     @property
     def place(self) -> str:
         """Where the kink is, in words of the operator's arguments."""
-        return f"self == {self.at}" if isinstance(self.set, Slopes | Jump) else self.at
+        return f"self == {self.at}" if isinstance(self.set, Slopes) else self.at
+
+    @property
+    def words(self) -> str:
+        """The place as people would say it, where it is more than a comparison."""
+        return WORDS.get(self.place.partition("(")[0], self.place)
+
+    @property
+    def is_entrywise(self) -> bool:
+        """Whether every entry of the result has a set of its own."""
+        return isinstance(self.set, Slopes | Ties | Ball)
 
     def applies(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the place exists at all for these arguments."""
@@ -60,8 +72,22 @@ class Kink:
         return self.torch[version] if isinstance(self.torch, Mapping) else self.torch
 
 
-USER_NAMES = {"_prelu_kernel": "prelu", "rrelu_with_noise": "rrelu"}
-ALIASES = {"clip": "clamp", "absolute": "abs", "max": "maximum", "min": "minimum"}
+USER_NAMES = {
+    "_prelu_kernel": "prelu",
+    "rrelu_with_noise": "rrelu",
+    "_cdist_forward": "cdist",
+    "_euclidean_dist": "cdist",
+    "_pdist_forward": "pdist",
+    "_embedding_bag": "embedding_bag",
+    "_linalg_svd": "linalg_svdvals",
+    "_linalg_eigh": "linalg_eigvalsh",
+    "max_pool2d_with_indices": "max_pool2d",
+    "max_pool3d_with_indices": "max_pool3d",
+    "multilabel_margin_loss_forward": "multilabel_margin_loss",
+    "grid_sampler_2d": "grid_sample",
+    "grid_sampler_3d": "grid_sample",
+}
+ALIASES = {"clip": "clamp", "absolute": "abs"}
 
 
 class Table:
@@ -101,6 +127,16 @@ class Table:
     def overloads(self) -> tuple[str, ...]:
         """The dispatcher overloads, in the order of the table."""
         return tuple(dict.fromkeys(kink.op for kink in self))
+
+    @property
+    def entrywise(self) -> tuple[str, ...]:
+        """The overloads with kinks entry by entry: their samples are vectors of places."""
+        return tuple(dict.fromkeys(kink.op for kink in self if kink.is_entrywise))
+
+    @property
+    def joint(self) -> tuple[str, ...]:
+        """The overloads with kinks in many entries at once."""
+        return tuple(dict.fromkeys(kink.op for kink in self if isinstance(kink.set, Joint)))
 
     def of_overload(self, op: str) -> tuple[Kink, ...]:
         """The kinks of exactly one overload."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,3 +17,14 @@ def overload(op: str) -> Any:
 def argument_names(op: str) -> tuple[str, ...]:
     """The arguments of an overload, in the order of its schema."""
     return tuple(argument.name for argument in overload(op)._schema.arguments)
+
+
+def tensor_names(op: str) -> tuple[str, ...]:
+    """The arguments of an overload that are tensors."""
+    return tuple(argument.name for argument in overload(op)._schema.arguments if "Tensor" in str(argument.type))
+
+
+def with_defaults(op: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of a call, by name and in the order of the schema."""
+    arguments = overload(op)._schema.arguments
+    return {each.name: given.get(each.name, each.default_value) for each in arguments}

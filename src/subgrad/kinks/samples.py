@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from subgrad.kinks.expressions import evaluate
-from subgrad.kinks.overloads import argument_names
+from subgrad.kinks.joint_samples import JOINT_CALLS
+from subgrad.kinks.overloads import argument_names, tensor_names, with_defaults
 from subgrad.kinks.sets import Jump, Slopes
 from subgrad.kinks.table import KINKS
 
@@ -30,6 +31,9 @@ CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
     ),
     "celu": ({"alpha": 1.0}, {"alpha": 2.0}),
     "selu": ({},),
+    "special_i0e": ({},),
+    "copysign.Tensor": tuple({"other": other} for other in (2.0, -2.0, 0.0)),
+    "copysign.Scalar": tuple({"other": other} for other in (2.0, -2.0)),
     "relu6": ({},),
     "hardtanh": tuple(
         {"min_val": low, "max_val": high} for low, high in ((-1.0, 1.0), (0, 6), (-0.7, 0.7), (0.5, 0.5))
@@ -38,6 +42,7 @@ CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "hardswish": ({},),
     "softshrink": ({"lambd": 0.5}, {"lambd": 0.0}),
     "threshold": tuple({"threshold": at, "value": value} for at, value in ((0.0, 0.0), (0.7, 0.7), (0.0, -1.0))),
+    "logit": ({"eps": 0.25},),
     "clamp": tuple(
         {"min": low, "max": high}
         for low, high in ((0, 6), (-1.0, 1.0), (0.5, None), (None, 0.5), (0.5, 0.5), (1.0, -1.0))
@@ -61,23 +66,33 @@ TIED = (-1.0, 0.0, 2.0)
 
 def samples(op: str, dtype: torch.dtype = torch.float64) -> Iterator[dict[str, Any]]:
     """Complete arguments of calls of an overload, tensors included."""
-    for call in CALLS[op]:
-        yield _filled(op, dict(call), dtype)
+    if op in CALLS:
+        for call in CALLS[op]:
+            yield _filled(op, dict(call), dtype)
+    else:
+        for call in JOINT_CALLS[op]:
+            given = {name: _tensor(value, dtype) if isinstance(value, tuple) else value for name, value in call.items()}
+            yield with_defaults(op, given)
+
+
+def _tensor(entries: tuple[Any, ...], dtype: torch.dtype) -> torch.Tensor:
+    made = torch.tensor(entries)
+    return torch.tensor(entries, dtype=dtype) if made.is_floating_point() else made
 
 
 def _filled(op: str, call: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     kinks = KINKS.of_overload(op)
     operands = [name for name in _candidates(op) if name not in call]
     if operands == ["self"]:
-        places = {evaluate(kink.at, call) for kink in kinks if kink.applies(call)}
+        places = {evaluate(kink.at, call) for kink in kinks if isinstance(kink.set, Slopes) and kink.applies(call)}
         places |= {number for number in call.values() if number is not None}
         columns = [[*sorted({point for place in places for point in _around(place)}), *FAR, -0.0]]
     else:
         columns = list(zip(*product(TIED, repeat=len(operands)), strict=True))
     tensors = {name: torch.tensor(column, dtype=dtype) for name, column in zip(operands, columns, strict=True)}
-    for made, value in (("weight", call.get("weight", 0.0)), ("noise", 0.0)):  # tensors shaped like `self`
-        if made in argument_names(op):
-            tensors[made] = torch.full_like(tensors["self"], value)
+    for made in tensor_names(op):  # the weight of prelu, the noise of rrelu: tensors shaped like `self`
+        if made not in operands and call.get(made, 0.0) is not None:
+            tensors[made] = torch.full_like(tensors["self"], call.get(made, 0.0))
     ordered = {**call, **tensors}
     return {name: ordered[name] for name in argument_names(op) if name in ordered}
 

@@ -167,13 +167,49 @@ class Ball:
 
 
 @dataclass(frozen=True)
-class Jump:
-    """Discontinuous there: no set of generalised derivatives exists, and no convention interferes."""
+class Joint:
+    """A kink in many entries at once: ties inside a tensor, a norm of a vector at zero.
 
+    A vector has no left and right, and no single number is an element: conventions take the least element or the middle
+    of the set, or leave the place to torch.
+    """
+
+    hull: str  # the set, in words
+    candidates: tuple[str, ...] = ("self",)
+    middle: bool = True  # whether the least element is the middle of the set too
+
+    def at(self, arguments: Mapping[str, Any]) -> Joint:
+        return self
+
+    def least(self, differentiated: Collection[str]) -> Element:
+        return LEAST
+
+    def mean(self) -> Element | None:
+        return LEAST if self.middle else None
+
+    def left(self, differentiated: Collection[str]) -> None:
+        return None
+
+    def right(self, differentiated: Collection[str]) -> None:
+        return None
+
+    def __str__(self) -> str:
+        return self.hull
+
+
+# The element of least norm of a joint kink, which has no weight for whole arguments.
+LEAST: Element = {}
+
+
+@dataclass(frozen=True)
+class Jump:
+    """Discontinuous or not Lipschitz there: no set of generalised derivatives exists, and no convention interferes."""
+
+    what: str = "jump"
     candidates: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "none (jump)"
+        return f"none ({self.what})"
 
 
-Set = Slopes | Ties | Ball | Jump
+Set = Slopes | Ties | Ball | Joint | Jump

@@ -1,10 +1,14 @@
 """The table: every kink, one a line. Facts only; each is checked against the forward function by one-sided differences.
 
+Here those that bend entry by entry; in `joint` those of many entries at once, in `jumps` what has no derivative at all.
+
 Columns are explained at ``Kink``. ``torch`` is what reverse mode returns, up to 2.13 and since 2.14 where it changed.
 """
 
 from __future__ import annotations
 
+from subgrad.kinks.joint import JOINT
+from subgrad.kinks.jumps import JUMPS
 from subgrad.kinks.kink import Kink, Table
 from subgrad.kinks.sets import Ball, Jump, Slopes, Ties
 
@@ -24,7 +28,7 @@ CLAMPED = Ties(
 
 # fmt: off
 # ruff: noqa: E501
-KINKS = Table((
+ENTRYWISE = (
     # corners at zero
     Kink("relu",             "0",         Slopes(0.0, 1.0),                            "left"),
     Kink("abs",              "0",         Slopes(-1.0, 1.0),                           0.0),
@@ -34,6 +38,9 @@ KINKS = Table((
     Kink("rrelu_with_noise", "0",         Slopes("noise", 1.0),                        "left",       when="training"),
     Kink("elu",              "0",         Slopes("alpha * scale * input_scale", "scale"), "left"),
     Kink("celu",             "0",         Slopes(1.0, 1.0),                            "left"),
+    Kink("special_i0e",      "0",         Slopes(1.0, -1.0),                           0.0),
+    Kink("copysign.Tensor",  "0",         Slopes("-sign_of(other)", "sign_of(other)"),         0.0),
+    Kink("copysign.Scalar",  "0",         Slopes("-sign_of(other)", "sign_of(other)"),         0.0),
     Kink("selu",             "0",         Slopes(1.7580993408473766, 1.0507009873554805), "left"),
 
     # corners at bounds
@@ -49,8 +56,10 @@ KINKS = Table((
     Kink("softshrink",       "-lambd",    Slopes(1.0, 0.0),                            "right",      when="lambd > 0"),
     Kink("softshrink",       "lambd",     Slopes(0.0, 1.0),                            "left",       when="lambd > 0"),
     Kink("softshrink",       "lambd",     Slopes(1.0, 1.0),                            0.0,          when="lambd == 0"),
+    Kink("logit",            "eps",       Slopes(0.0, "1 / (eps * (1 - eps))"),        "right",      when="eps is not None and 0 < eps < 0.5"),
+    Kink("logit",            "1 - eps",   Slopes("1 / (eps * (1 - eps))", 0.0),        "left",       when="eps is not None and 0 < eps < 0.5"),
     Kink("threshold",        "threshold", Slopes(0.0, 1.0),                            "left",       when="value == threshold"),
-    Kink("threshold",        "threshold", Jump(),                                                    when="value != threshold"),
+    Kink("threshold",        "self == threshold", Jump(),                                            when="value != threshold"),
 
     # clamp and its relatives with numbers as bounds
     Kink("clamp",            "min",       Slopes(0.0, 1.0),                            INSIDE_BELOW, when="min is not None and (max is None or min < max)", family="clamp"),
@@ -75,8 +84,10 @@ KINKS = Table((
 
     # norms at zero
     Kink("hypot",            "(self == 0) & (other == 0)", Ball(("self", "other")),    None),
-))
+)
 # fmt: on
+
+KINKS = Table((*ENTRYWISE, *JOINT, *JUMPS))
 
 # Composite operators with kinks of their own: what they call, and with which arguments.
 COMPOSITES = {

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import torch
 from rich.table import Table
 from rich.text import Text
 
-from subgrad.survey import Finding
+from subgrad.survey.measure import Finding, Measured
+
+SHOWN = 4
 
 
 def survey_table(findings: Sequence[Finding]) -> Table:
@@ -30,8 +32,8 @@ def survey_table(findings: Sequence[Finding]) -> Table:
             Text(finding.place),
             Text(", ".join(finding.differentiated)),
             Text(finding.set),
-            element(finding.reverse),
-            element(finding.forward),
+            Text(element(finding.reverse)),
+            Text(element(finding.forward)),
             verdict(finding),
             chosen(finding),
             end_section=following is not None and following.overload != finding.overload,
@@ -47,7 +49,7 @@ def summary(findings: Sequence[Finding]) -> str:
     changed = sum(chosen(finding).style == "bold" for finding in findings)
     return (
         f"{len(findings)} places: torch {torch.__version__} keeps its documented rule at {kept} "
-        f"and breaks it at {broken}; {jumps} jump, where there is no rule. "
+        f"and breaks it at {broken}; {jumps} are jumps, where there is no rule. "
         f"{findings[0].convention} changes what torch returns at {changed}."
     )
 
@@ -60,16 +62,26 @@ def call(finding: Finding) -> str:
     return f"{name}({given})" if given else name
 
 
-def element(weights: Mapping[str, float]) -> str:
-    """Weights as people write them: ``1/2, 1/2``."""
-    return ", ".join(number(weight) for weight in weights.values())
+def element(weights: Measured | None) -> str:
+    """Weights as people write them: ``1/2, 1/2``, and entries of one argument in brackets: ``[1/2, 0, 1/2]``."""
+    if weights is None:
+        return "none"
+    return ", ".join(entries(each) if isinstance(each, tuple) else number(each) for each in weights.values())
+
+
+def entries(numbers: tuple[float, ...]) -> str:
+    """The entries of an argument; of many only those that are not 0."""
+    if len(numbers) <= SHOWN:
+        return f"[{', '.join(number(each) for each in numbers)}]"
+    shown = [number(each) for each in numbers if each != 0]
+    return f"[{', '.join(shown)} and {len(numbers) - len(shown)} zeros]" if len(shown) <= SHOWN else "[...]"
 
 
 def number(weight: float) -> str:
     """A number, as a fraction where it is a simple one."""
     if math.isfinite(weight):
         fraction = Fraction(weight).limit_denominator(4)
-        if abs(float(fraction) - weight) < 1e-12:
+        if abs(float(fraction) - weight) < 1e-9:
             return str(fraction)
     return f"{weight:.5g}"
 

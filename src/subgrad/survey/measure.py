@@ -17,12 +17,15 @@ from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
 from subgrad.kinks.sets import Jump, Ties
+from subgrad.survey.joint import Entries, JointCall, joint_calls
 
 # Not constant: a derivative that drops the incoming gradient would look right with ones.
 COTANGENTS = (3.0, -0.5)
-SAME = 1e-12
+SAME, NEAR = 1e-12, 1e-4
 
-Measured = Mapping[str, float]
+# What is measured: a weight for each argument, or its entries where the kink is one of many entries; None where torch
+# cannot differentiate in that mode.
+Measured = Mapping[str, float] | Entries
 Mode = Callable[[str, Mapping[str, Any], tuple[str, ...], float], list[float]]
 
 
@@ -43,16 +46,16 @@ class Finding:
     operator: str
     overload: str
     place: str
-    arguments: Mapping[str, float | bool | None]
+    arguments: Mapping[str, Any]
     differentiated: tuple[str, ...]
     set: str
-    reverse: Measured
-    forward: Measured
+    reverse: Measured | None
+    forward: Measured | None
     documented: Measured | None
     keeps_rule: bool | None
     convention: str
-    chosen: Measured
-    chosen_forward: Measured
+    chosen: Measured | None
+    chosen_forward: Measured | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold: what is not finite becomes a string, ``"nan"``."""
@@ -66,12 +69,14 @@ def survey(like: str | Convention = "min-norm") -> Iterator[Finding]:
     >>> next(survey("right")).chosen
     {'self': 1.0}
     """
-    for op in KINKS.overloads:
+    for op in KINKS.entrywise:
         for call in samples(op):
             for kink in KINKS.of_overload(op):
                 if kink.applies(call) and kink.hits(call).any():
                     for differentiated in _differentiated(kink):
                         yield _finding(kink, _at_first_hit(kink, call), differentiated, convention(like))
+    for joint in joint_calls():
+        yield _joint_finding(joint, convention(like))
 
 
 def _differentiated(kink: Kink) -> list[tuple[str, ...]]:
@@ -113,12 +118,55 @@ def _finding(kink: Kink, call: dict[str, Any], differentiated: tuple[str, ...], 
     )
 
 
-def _documented(kink: Kink, numbers: Mapping[str, Any], differentiated: tuple[str, ...]) -> Measured:
+def _joint_finding(joint: JointCall, like: Convention) -> Finding:
+    with use("torch"):
+        reverse, forward = _linear(joint.reverse), _linear(joint.forward)
+    with use(like):
+        chosen, chosen_forward = _linear(joint.reverse), _linear(joint.forward)
+    documented = None if isinstance(joint.kink.set, Jump) else joint.least()
+    measured = [each for each in (reverse, forward) if each is not None]
+    return Finding(
+        operator=joint.kink.name,
+        overload=f"aten::{joint.kink.op}",
+        place=joint.kink.words,
+        arguments={name: value for name, value in joint.call.items() if isinstance(value, int | float | str | list)},
+        differentiated=joint.names,
+        set=str(joint.kink.set),
+        reverse=reverse,
+        forward=forward,
+        documented=documented,
+        keeps_rule=None if documented is None else all(_near(each, documented) for each in measured),
+        convention=str(like),
+        chosen=chosen,
+        chosen_forward=chosen_forward,
+    )
+
+
+def _linear(mode: Callable[[float], Entries | None]) -> Entries | None:
+    """What a mode returns, nan where it does not grow with the cotangent as a derivative must."""
+    one, other = (mode(cotangent) for cotangent in COTANGENTS)
+    if one is None or other is None:
+        return None
+    return {
+        name: tuple(
+            a if a == b or abs(a - b) < SAME else float("nan") for a, b in zip(one[name], other[name], strict=True)
+        )
+        for name in one
+    }
+
+
+def _near(one: Entries, other: Entries) -> bool:
+    """Equal but for what differences nearby leave open."""
+    pairs = [pair for name in other for pair in zip(one[name], other[name], strict=True)]
+    return all(abs(a - b) < NEAR for a, b in pairs)
+
+
+def _documented(kink: Kink, numbers: Mapping[str, Any], differentiated: tuple[str, ...]) -> Mapping[str, float]:
     element = RULES["documented"](Spot.of(kink, numbers, differentiated)) or {}
     return {name: float(element[name]) for name in differentiated}
 
 
-def _measure(mode: Mode, op: str, call: dict[str, Any], differentiated: tuple[str, ...]) -> Measured:
+def _measure(mode: Mode, op: str, call: dict[str, Any], differentiated: tuple[str, ...]) -> Mapping[str, float]:
     """The weight of each argument, nan where it does not grow with the cotangent as a derivative must."""
     with torch.random.fork_rng(devices=[]):  # rrelu draws its slopes: seeded here, and the caller's state left alone
         ratios = [
@@ -156,8 +204,10 @@ def forward_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
 def _json(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _json(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json(each) for each in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _same(one: Measured, other: Measured) -> bool:
+def _same(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
     return all(abs(one[name] - other[name]) < SAME for name in other)

@@ -1,0 +1,290 @@
+"""The least element at kinks of many entries at once: ties are shared evenly, values and indices are torch's own.
+
+Each repair calls the native operator and changes its derivative at ties alone. Where ties can be looked for without
+waiting for a compiler or a batch, and there are none, the native result is returned as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
+
+from subgrad.apply.gates import Gate, alias, outer_levels, same, through
+from subgrad.apply.rule import Arguments
+from subgrad.kinks.places import all_pairs, pairs
+from subgrad.kinks.windows import Windows, adaptive, fractional, regular
+
+Repair = Callable[[Callable[[Arguments], Any], Arguments], Any]
+
+
+def are_known_absent(places: Tensor) -> bool:
+    """Whether a plain tensor says that a place is not met at all; anything else (fake, batched, captured) cannot."""
+    if type(places) is not Tensor or torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
+        return False
+    if functorch.is_functorch_wrapped_tensor(places) or functorch.is_legacy_batchedtensor(places):
+        return False
+    if places.is_meta or (places.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return False
+    return not bool(places.any())
+
+
+# Selections along a line: every tied entry stands for the mean of all, whichever of them torch selects.
+
+
+def along_lines(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+    """`max`, `sort`, `topk` and the like: the operator on entries whose derivatives are shared with those they tie."""
+    x, dim = arguments["self"], arguments["dim"]
+    if x.ndim == 0 or x.numel() == 0:
+        return native(arguments)
+    with torch.no_grad():
+        groups, count = _groups(x, dim)
+    if are_known_absent(count > 1):
+        return native(arguments)
+    return native({**arguments, "self": through(_Shared, x, dim, groups, count, None)})
+
+
+def _groups(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """For each entry along a dimension the number of its group of equal entries, and how many there are in it."""
+    values, order = x.sort(dim=dim, stable=True)
+    starts = torch.ones_like(order)
+    rest = values.shape[dim] - 1
+    starts.narrow(dim, 1, rest).copy_(values.narrow(dim, 1, rest) != values.narrow(dim, 0, rest))
+    groups = torch.zeros_like(order).scatter(dim, order, starts.cumsum(dim) - 1)
+    return groups, _counted(groups, dim)
+
+
+def _counted(groups: Tensor, dim: int) -> Tensor:
+    return torch.zeros_like(groups).scatter_add(dim, groups, torch.ones_like(groups)).gather(dim, groups)
+
+
+class _Shared(Gate):
+    """A tensor whose derivative is shared evenly within groups of entries, and blocked at some.
+
+    To share is to project: it is its own transpose, so that both modes do the same.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, groups: Tensor, count: Tensor, blocked: Tensor | None) -> Tensor:
+        ctx.dim = dim
+        ctx.groups, ctx.count, ctx.blocked = groups, count, blocked
+        with outer_levels():
+            return same(x)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        return _share(ctx, cotangent), None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
+        return _share(ctx, tangent)
+
+
+def _share(ctx: Any, vector: Tensor) -> Tensor:
+    sums = torch.zeros_like(vector).scatter_add(ctx.dim, ctx.groups, vector)
+    shared = torch.where(ctx.count > 1, sums.gather(ctx.dim, ctx.groups) / ctx.count, vector)
+    return shared if ctx.blocked is None else torch.where(ctx.blocked, 0.0, shared)
+
+
+# Selections from windows and prefixes, which overlap: the mean of the tied entries, beside the native result.
+
+
+def in_windows(windows_of: Callable[[Arguments], Windows]) -> Repair:
+    """Pooling: a window shares its cotangent among the entries that are its largest."""
+
+    def repair(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+        values, indices = native(arguments)
+        if values.numel() == 0:
+            return values, indices
+        windows, x = windows_of(arguments), arguments["self"]
+        flat, selected = x.flatten(-len(windows.shape)), windows.flat(values)
+        with torch.no_grad():
+            columns = range(windows.positions.shape[-1])
+            count = reduce(torch.add, (_hits(flat, selected, windows, column).byte() for column in columns))
+        if are_known_absent(count > 1):
+            return values, indices
+        candidates = (
+            torch.where(_hits(flat, selected, windows, column), windows.column(flat, column), 0) for column in columns
+        )
+        total = reduce(torch.add, candidates)
+        means = torch.where(count > 1, total / count, selected).view_as(values)
+        return through(_Valued, means, values), indices
+
+    return repair
+
+
+def _hits(flat: Tensor, selected: Tensor, windows: Windows, column: int) -> Tensor:
+    """Which windows have their largest entry in one column."""
+    return (windows.column(flat, column) == selected) & windows.valid[..., column]
+
+
+def over_prefixes(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+    """`cummax` and `cummin`: an entry shares with those before it that tie with the running extreme."""
+    values, indices = native(arguments)
+    x, dim = arguments["self"], arguments["dim"]
+    if x.ndim == 0 or x.numel() == 0:
+        return values, indices
+    with torch.no_grad():
+        hits = x == values
+        rest = x.shape[dim] - 1
+        starts = torch.ones_like(indices)
+        starts.narrow(dim, 1, rest).copy_(values.narrow(dim, 1, rest) != values.narrow(dim, 0, rest))
+        runs = starts.cumsum(dim)
+        count = _running_sum(hits.long(), runs, dim)
+    if are_known_absent(count > 1):
+        return values, indices
+    total = _running_sum(torch.where(hits, x, 0), runs, dim)
+    means = torch.where(count > 1, total / count.clamp(min=1), values)
+    return through(_Valued, means, values), indices
+
+
+def _running_sum(x: Tensor, runs: Tensor, dim: int) -> Tensor:
+    """Sums from the start of each run, by doubling: nothing is added and taken off again, as a difference would."""
+    size, step = x.shape[dim], 1
+    while step < size:
+        earlier, here = x.narrow(dim, 0, size - step), x.narrow(dim, step, size - step)
+        together = runs.narrow(dim, 0, size - step) == runs.narrow(dim, step, size - step)
+        x = torch.cat([x.narrow(dim, 0, step), here + torch.where(together, earlier, 0)], dim)
+        step *= 2
+    return x
+
+
+class _Valued(Gate):
+    """The derivative of one tensor with the value of another."""
+
+    @staticmethod
+    def forward(ctx: Any, derivative: Tensor, value: Tensor) -> Tensor:
+        with outer_levels():
+            return alias(value)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
+        return cotangent, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Tensor:
+        return tangent.clone()
+
+
+# Where torch returns no element at all.
+
+
+def in_segments(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+    """`segment_reduce`: torch shares positive cotangents and repeats negative ones."""
+    values, data = native(arguments), arguments["data"]
+    if arguments["reduce"] not in ("max", "min") or values.numel() == 0:
+        return values
+    with torch.no_grad():
+        hits = data == values.gather(arguments["axis"], _segments(arguments))
+        count = native({**arguments, "data": hits.to(data.dtype), "reduce": "sum", "initial": None})
+    if are_known_absent(count > 1):
+        return values
+    total = native({**arguments, "data": torch.where(hits, data, 0), "reduce": "sum", "initial": None})
+    return through(_Valued, torch.where(count > 1, total / count, values), values)
+
+
+def _segments(arguments: Arguments) -> Tensor:
+    """For each entry the number of its segment."""
+    data, axis, lengths = arguments["data"], arguments["axis"], arguments["lengths"]
+    ends = arguments["offsets"][..., 1:].contiguous() if lengths is None else lengths.cumsum(-1)
+    places = torch.arange(data.shape[axis], device=data.device).expand(*data.shape[: axis + 1]).contiguous()
+    segments = torch.searchsorted(ends, places, right=True)
+    return segments.reshape(*segments.shape, *[1] * (data.ndim - axis - 1)).expand_as(data)
+
+
+def largest_distances(pairs_of: Callable[[Arguments], Tensor]) -> Repair:
+    """`cdist` and `pdist` with p = inf: torch gives every tied coordinate a whole slope."""
+
+    def repair(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+        values = native(arguments)
+        if arguments["p"] != inf or values.numel() == 0:
+            return values
+        differences = pairs_of(arguments)
+        with torch.no_grad():
+            tied = (differences.abs() == values.unsqueeze(-1)).sum(-1) > 1
+        if are_known_absent(tied):
+            return values
+        norms = torch.linalg.vector_norm(differences, inf, dim=-1)
+        return through(_Valued, torch.where(tied, norms, values), values)
+
+    return repair
+
+
+def without_smoothing(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+    """`smooth_l1_loss` with beta 0 is `l1_loss`, whose kink is that of `abs`; torch's own slope is -1 for both."""
+    if arguments["beta"] != 0:
+        return native(arguments)
+    return torch.ops.aten.l1_loss(arguments["self"], arguments["target"], arguments["reduction"])
+
+
+# Spectra: equal values share, whichever basis torch found for them; singular values that are 0 take nothing.
+
+
+def singular_values(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+    u, values, vh = native(arguments)
+    return u, _shared_spectrum(values, zero_is_a_kink=True), vh
+
+
+def eigenvalues(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+    values, vectors = native(arguments)
+    return _shared_spectrum(values, zero_is_a_kink=False), vectors
+
+
+def _shared_spectrum(values: Tensor, zero_is_a_kink: bool) -> Tensor:
+    """Computed values carry rounding: equal means equal to it."""
+    if values.numel() == 0:
+        return values
+    with torch.no_grad():
+        rounding = values.shape[-1] * torch.finfo(values.dtype).eps * values.abs().amax(-1, keepdim=True)
+        starts = torch.zeros_like(values, dtype=torch.long)
+        starts[..., 1:] = values.diff(dim=-1).abs() > rounding
+        groups = starts.cumsum(-1)
+        count = _counted(groups, -1)
+        blocked = values <= rounding if zero_is_a_kink else torch.zeros_like(values, dtype=torch.bool)
+    if are_known_absent((count > 1) | blocked):
+        return values
+    return through(_Shared, values, -1, groups, count, blocked)
+
+
+def _regular(arguments: Arguments) -> Windows:
+    names = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    return regular(*(arguments[name] for name in names))
+
+
+def _adaptive(arguments: Arguments) -> Windows:
+    return adaptive(arguments["self"], arguments["output_size"])
+
+
+def _fractional(arguments: Arguments) -> Windows:
+    names = ("self", "kernel_size", "output_size", "random_samples")
+    return fractional(*(arguments[name] for name in names))
+
+
+REPAIRS: dict[str, Repair] = {
+    **dict.fromkeys(
+        ("max.dim", "min.dim", "median.dim", "nanmedian.dim", "kthvalue", "sort", "sort.stable", "topk"), along_lines
+    ),
+    **dict.fromkeys(("cummax", "cummin"), over_prefixes),
+    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), in_windows(_regular)),
+    **dict.fromkeys(("adaptive_max_pool2d", "adaptive_max_pool3d"), in_windows(_adaptive)),
+    **dict.fromkeys(("fractional_max_pool2d", "fractional_max_pool3d"), in_windows(_fractional)),
+    "segment_reduce": in_segments,
+    "_cdist_forward": largest_distances(lambda arguments: pairs(arguments["x1"], arguments["x2"])),
+    "_pdist_forward": largest_distances(lambda arguments: all_pairs(arguments["self"])),
+    "smooth_l1_loss": without_smoothing,
+    "_linalg_svd": singular_values,
+    "_linalg_eigh": eigenvalues,
+}
+
+# Joint kinks at which torch's own element stays, whatever the convention, and why.
+LEFT_TO_TORCH = {
+    "_embedding_bag": "a bag keeps only the index that torch selected",
+    "grid_sampler_2d": "the slopes of both cells would have to be computed",
+    "grid_sampler_3d": "the slopes of both cells would have to be computed",
+    "renorm": "torch takes the side on which nothing is scaled",
+}

@@ -1,0 +1,43 @@
+"""Places without any generalised derivative: torch returns a number there all the same, and no convention can."""
+
+from __future__ import annotations
+
+from subgrad.kinks.kink import Kink
+from subgrad.kinks.sets import Jump
+
+STEEP = Jump("not Lipschitz")
+SURROGATE = Jump("jump; torch returns a straight-through slope")
+
+# fmt: off
+# ruff: noqa: E501
+JUMPS = (
+    Kink("floor",             "self == self.floor()",                       Jump()),
+    Kink("ceil",              "self == self.ceil()",                        Jump()),
+    Kink("trunc",             "self == self.trunc()",                       Jump()),
+    Kink("frac",              "self == self.trunc()",                       Jump()),
+    Kink("round",             "self - self.floor() == 0.5",                 Jump()),
+    Kink("round.decimals",    "self * 10**decimals - (self * 10**decimals).floor() == 0.5", Jump()),
+    Kink("remainder.Tensor",  "torch.remainder(self, other) == 0",          Jump()),
+    Kink("remainder.Scalar",  "torch.remainder(self, other) == 0",          Jump()),
+    Kink("fmod.Tensor",       "torch.fmod(self, other) == 0",               Jump()),
+    Kink("fmod.Scalar",       "torch.fmod(self, other) == 0",               Jump()),
+    Kink("div.Tensor_mode",   "self / other == (self / other).round()",     Jump(), when="rounding_mode is not None"),
+    Kink("div.Scalar_mode",   "self / other == (self / other).round()",     Jump(), when="rounding_mode is not None"),
+    Kink("sign",              "self == 0",                                  Jump()),
+    Kink("sgn",               "self == 0",                                  Jump()),
+    Kink("heaviside",         "self == 0",                                  Jump()),
+    Kink("hardshrink",        "self.abs() == lambd",                        Jump(), when="lambd > 0"),
+    Kink("copysign.Tensor",   "(other == 0) & (self != 0)",                 Jump()),
+    Kink("where.self",        "self != other",                              Jump("jump in what the condition compares")),
+    Kink("atan2",             "(self == 0) & (other <= 0)",                 Jump()),
+    Kink("angle",             "self == 0",                                  Jump()),
+    Kink("sqrt",              "self == 0",                                  STEEP),
+    Kink("rsqrt",             "self == 0",                                  Jump("pole")),
+    Kink("pow.Tensor_Scalar", "self == 0",                                  STEEP, when="0 < exponent < 1"),
+    Kink("pow.Tensor_Scalar", "self == 0",                                  Jump("pole"), when="exponent < 0"),
+    Kink("pow.Tensor_Tensor", "(self == 0) & (exponent < 1)",               STEEP),
+    Kink("pow.Scalar",        "exponent == 0",                              Jump(), when="self == 0"),
+    Kink("fake_quantize_per_tensor_affine_cachemask",  "self / scale - (self / scale).floor() == 0.5", SURROGATE),
+    Kink("_fake_quantize_learnable_per_tensor_affine", "self / scale - (self / scale).floor() == 0.5", SURROGATE),
+)
+# fmt: on
