@@ -7,7 +7,11 @@ import json
 import sys
 from collections.abc import Sequence
 
+import torch
+
 from subgrad.conventions import RULES, Convention
+from subgrad.kinks import KINKS
+from subgrad.kinks.sets import Jump
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +27,11 @@ def _parser() -> argparse.ArgumentParser:
     survey = commands.add_parser(
         "survey", help="what the installed torch returns at every kink, and whether that keeps its rule"
     )
-    survey.add_argument("--json", action="store_true", help="for machines: one list of findings")
+    form = survey.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for machines: one list of findings")
+    form.add_argument(
+        "--repro", type=_operator, metavar="OP", help="an issue report for each overload of OP that breaks the rule"
+    )
     survey.set_defaults(command=_survey)
 
     run = commands.add_parser("run", help="an unchanged script under a convention")
@@ -62,12 +70,23 @@ def _override(text: str) -> tuple[str, str | float]:
         return operator, choice
 
 
-def _survey(options: argparse.Namespace) -> int:
-    from subgrad.survey import survey
+def _operator(text: str) -> str:
+    """An operator of the table, by its name or one of its overloads: ``max``, ``max.dim``, ``aten::max.dim``."""
+    name = text.removeprefix("aten::")
+    try:
+        KINKS[name]
+    except KeyError as error:
+        raise argparse.ArgumentTypeError(error.args[0]) from None
+    return name
 
-    findings = survey(options.convention)
+
+def _survey(options: argparse.Namespace) -> int:
+    from subgrad.survey import measure, places, survey
+
+    if options.repro:
+        return _repro(options.repro)
     if options.json:
-        print(json.dumps([finding.to_dict() for finding in findings], indent=2))
+        print(json.dumps([finding.to_dict() for finding in survey(options.convention)], indent=2))
         return 0
     try:
         from rich.console import Console
@@ -80,10 +99,28 @@ def _survey(options: argparse.Namespace) -> int:
         )
         return 2
     # Wide enough for the whole table where output is no terminal.
-    console = Console(width=None if sys.stdout.isatty() else 180)
-    found = list(track(findings, "measuring", console=Console(stderr=True), transient=True))
+    console, progress = Console(width=None if sys.stdout.isatty() else 180), Console(stderr=True)
+    everywhere = track(
+        list(places()), "measuring", console=progress, transient=True, disable=not progress.is_terminal
+    )
+    found = [measure(place, options.convention) for place in everywhere]
     console.print(survey_table(found))
     console.print(summary(found), highlight=False)
+    return 0
+
+
+def _repro(operator: str) -> int:
+    from subgrad.report.repro import reports
+    from subgrad.survey import places
+
+    kinks = KINKS[operator]
+    found = reports([place for place in places() if place.kink in kinks])
+    if found:
+        print("\n\n---\n\n".join(found))
+    elif all(isinstance(kink.set, Jump) for kink in kinks):
+        print(f"{operator} jumps: there is no rule for it to break.")
+    else:
+        print(f"{operator} keeps the documented rule at every kink, in torch {torch.__version__}.")
     return 0
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
 
-from subgrad.apply.gates import Gate, alias, outer_levels, same, through
+from subgrad.apply.gates import Gate, alias, below_autograd, outer_levels, same, through
 from subgrad.apply.rule import Arguments
 from subgrad.kinks.places import all_pairs, pairs
 from subgrad.kinks.windows import Windows, adaptive, fractional, regular
@@ -42,8 +42,7 @@ def along_lines(native: Callable[[Arguments], Any], arguments: Arguments) -> Any
     x, dim = arguments["self"], arguments["dim"]
     if x.ndim == 0 or x.numel() == 0:
         return native(arguments)
-    with torch.no_grad():
-        groups, count = _groups(x, dim)
+    groups, count = below_autograd(_groups, x, dim)
     if are_known_absent(count > 1):
         return native(arguments)
     return native({**arguments, "self": through(_Shared, x, dim, groups, count, None)})
@@ -180,7 +179,7 @@ def in_segments(native: Callable[[Arguments], Any], arguments: Arguments) -> Any
     if arguments["reduce"] not in ("max", "min") or values.numel() == 0:
         return values
     with torch.no_grad():
-        hits = data == values.gather(arguments["axis"], _segments(arguments))
+        hits = _segment_hits(values, arguments)
         count = native({**arguments, "data": hits.to(data.dtype), "reduce": "sum", "initial": None})
     if are_known_absent(count > 1):
         return values
@@ -188,13 +187,16 @@ def in_segments(native: Callable[[Arguments], Any], arguments: Arguments) -> Any
     return through(_Valued, torch.where(count > 1, total / count, values), values)
 
 
-def _segments(arguments: Arguments) -> Tensor:
-    """For each entry the number of its segment."""
+def _segment_hits(values: Tensor, arguments: Arguments) -> Tensor:
+    """Which entries are what their segment selects; segments need not cover all entries."""
     data, axis, lengths = arguments["data"], arguments["axis"], arguments["lengths"]
     ends = arguments["offsets"][..., 1:].contiguous() if lengths is None else lengths.cumsum(-1)
-    places = torch.arange(data.shape[axis], device=data.device).expand(*data.shape[: axis + 1]).contiguous()
+    places = torch.arange(data.shape[axis], device=data.device).expand(data.shape[: axis + 1]).contiguous()
     segments = torch.searchsorted(ends, places, right=True)
-    return segments.reshape(*segments.shape, *[1] * (data.ndim - axis - 1)).expand_as(data)
+    covered, segments = segments < ends.shape[-1], segments.clamp(max=ends.shape[-1] - 1)
+    trailing = [1] * (data.ndim - axis - 1)
+    segments = segments.reshape(*segments.shape, *trailing).expand_as(data)
+    return (data == values.gather(axis, segments)) & covered.reshape(*covered.shape, *trailing)
 
 
 def largest_distances(pairs_of: Callable[[Arguments], Tensor]) -> Repair:

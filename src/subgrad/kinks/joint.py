@@ -47,7 +47,8 @@ def of_norm(
 SELECTIONS = (
     Kink("amax",            f"tied(self, {AMAX}, dim)",                          TIED,   "least"),
     Kink("amin",            f"tied(self, {AMIN}, dim)",                          TIED,   "least"),
-    Kink("aminmax",         "tied(self, self.amin(dim or [], True), dim) | tied(self, self.amax(dim or [], True), dim)", TIED, "least"),
+    Kink("aminmax",         "tied(self, self.amin(dim, True), dim) | tied(self, self.amax(dim, True), dim)", TIED, "least", when="dim is not None"),
+    Kink("aminmax",         "tied(self, self.amin()) | tied(self, self.amax())", TIED,   "least", when="dim is None and self.numel() > 0"),
     Kink("max",             "tied(self, self.amax())",                           TIED,   "least"),
     Kink("min",             "tied(self, self.amin())",                           TIED,   "least"),
     Kink("median",          "tied(self, self.median())",                         TIED,   "least"),

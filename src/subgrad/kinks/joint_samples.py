@@ -30,7 +30,7 @@ QUANTISED = {"quant_min": -8, "quant_max": 7}
 JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     "amax": ({"self": ROWS, "dim": [1]}, {"self": LINE, "dim": []}),
     "amin": ({"self": ((1.0, 2.0, 1.0), (0.0, 1.0, 3.0)), "dim": [1]},),
-    "aminmax": ({"self": (1.0, 2.0, 1.0)},),
+    "aminmax": ({"self": (1.0, 2.0, 1.0)}, {"self": (1.0, 2.0, 1.0), "dim": 0}),
     "max": ({"self": LINE},),
     "min": ({"self": (1.0, 2.0, 1.0)},),
     "median": ({"self": LINE},),

@@ -119,7 +119,8 @@ def tied_in_segments(data: Tensor, reduce: str, lengths: Tensor | None, offsets:
     batches = data.flatten(0, axis - 1) if axis else data.unsqueeze(0)
     found = [data.new_zeros(0, dtype=torch.bool)]
     for batch, sizes in zip(batches, lengths.reshape(len(batches), -1).tolist(), strict=True):
-        for segment in batch.split(sizes):
+        covered = batch[: sum(sizes)]
+        for segment in covered.split(sizes):
             if len(segment):
                 selected = segment.amax(0) if reduce == "max" else segment.amin(0)
                 found.append(tied(segment, selected, 0).flatten())
@@ -176,6 +177,7 @@ def sign_of(x: Tensor | float) -> Tensor | float:
 
 def hinged_classes(x: Tensor, target: Tensor, margin: float) -> Tensor:
     """Where a class of ``multi_margin_loss`` lies exactly on the margin."""
+    x = x.reshape(1) if x.ndim == 0 else x
     rows, labels = x.reshape(-1, x.shape[-1]), target.reshape(-1, 1)
     other = torch.arange(x.shape[-1], device=x.device) != labels
     return (margin - rows.gather(1, labels) + rows == 0) & other
@@ -183,6 +185,7 @@ def hinged_classes(x: Tensor, target: Tensor, margin: float) -> Tensor:
 
 def hinged_labels(x: Tensor, target: Tensor) -> Tensor:
     """Where a pair of label and other class of ``multilabel_margin_loss`` lies exactly on the margin."""
+    x = x.reshape(1) if x.ndim == 0 else x
     rows, labels = x.reshape(-1, x.shape[-1]), target.reshape(-1, x.shape[-1])
     listed = (labels < 0).cumsum(1) == 0  # labels end at the first that is negative
     is_label = torch.zeros_like(rows).scatter_add(1, labels.clamp(min=0), listed.to(rows.dtype)) > 0

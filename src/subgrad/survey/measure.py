@@ -38,7 +38,7 @@ class Finding:
         differentiated: the arguments that require grad.
         set: the set of generalised derivatives, in words.
         reverse, forward: what torch itself returns for each argument.
-        documented: what PyTorch's documented rule asks for; None at a jump, where it asks for nothing.
+        documented: what PyTorch's documented rule asks for; None at a jump, and where torch has no derivative at all.
         keeps_rule: whether reverse and forward mode both return that.
         convention, chosen, chosen_forward: the convention surveyed, and what it returns in reverse and forward mode.
     """
@@ -69,14 +69,36 @@ def survey(like: str | Convention = "min-norm") -> Iterator[Finding]:
     >>> next(survey("right")).chosen
     {'self': 1.0}
     """
+    for place in places():
+        yield measure(place, like)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One kink met by one call, whose tensors are numbers where the kink bends entry by entry."""
+
+    kink: Kink
+    call: dict[str, Any]
+    differentiated: tuple[str, ...]
+
+
+def places() -> Iterator[Place]:
+    """Where the survey measures: every kink at every sample that meets it."""
     for op in KINKS.entrywise:
         for call in samples(op):
             for kink in KINKS.of_overload(op):
                 if kink.applies(call) and kink.hits(call).any():
                     for differentiated in _differentiated(kink):
-                        yield _finding(kink, _at_first_hit(kink, call), differentiated, convention(like))
+                        yield Place(kink, _at_first_hit(kink, call), differentiated)
     for joint in joint_calls():
-        yield _joint_finding(joint, convention(like))
+        yield Place(joint.kink, dict(joint.call), joint.names)
+
+
+def measure(place: Place, like: str | Convention = "min-norm") -> Finding:
+    """What torch returns at one place, and what a convention makes of it."""
+    if place.kink.op in KINKS.entrywise:
+        return _finding(place.kink, place.call, place.differentiated, convention(like))
+    return _joint_finding(JointCall(place.kink, place.call), convention(like))
 
 
 def _differentiated(kink: Kink) -> list[tuple[str, ...]]:
@@ -123,7 +145,8 @@ def _joint_finding(joint: JointCall, like: Convention) -> Finding:
         reverse, forward = _linear(joint.reverse), _linear(joint.forward)
     with use(like):
         chosen, chosen_forward = _linear(joint.reverse), _linear(joint.forward)
-    documented = None if isinstance(joint.kink.set, Jump) else joint.least()
+    # None too where this torch has no derivative of the operator (aminmax until 2.11), from which to find the set.
+    documented = None if isinstance(joint.kink.set, Jump) or reverse is None else joint.least()
     measured = [each for each in (reverse, forward) if each is not None]
     return Finding(
         operator=joint.kink.name,
