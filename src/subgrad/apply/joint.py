@@ -1,7 +1,7 @@
 """The least element at kinks of many entries at once: ties are shared evenly, values and indices are torch's own.
 
-Each repair calls the native operator and changes its derivative at ties alone. Where ties can be looked for without
-waiting for a compiler or a batch, and there are none, the native result is returned as it is.
+Each repair calls the native operator and changes its derivative at ties alone. Where entries can be looked at (not when
+compiling, nor under `vmap`) and none tie, the native result is returned as it is.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from subgrad.kinks.windows import Windows, adaptive, fractional, regular
 Repair = Callable[[Callable[[Arguments], Any], Arguments], Any]
 
 
+def is_readable(tensor: Tensor) -> bool:
+    """Whether a tensor's entries can be looked at: not those of a fake, batched or captured one."""
+    if type(tensor) is not Tensor or torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
+        return False
+    if functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor):
+        return False
+    return not tensor.is_meta and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 def are_known_absent(places: Tensor) -> bool:
-    """Whether a plain tensor says that a place is not met at all; anything else (fake, batched, captured) cannot."""
-    if type(places) is not Tensor or torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
-        return False
-    if functorch.is_functorch_wrapped_tensor(places) or functorch.is_legacy_batchedtensor(places):
-        return False
-    if places.is_meta or (places.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return False
-    return not bool(places.any())
+    """Whether it can be seen that a place is not met at all."""
+    return is_readable(places) and not bool(places.any())
 
 
 # Selections along a line: every tied entry stands for the mean of all, whichever of them torch selects.
@@ -101,25 +104,39 @@ def in_windows(windows_of: Callable[[Arguments], Windows]) -> Repair:
         if values.numel() == 0:
             return values, indices
         windows, x = windows_of(arguments), arguments["self"]
-        flat, selected = x.flatten(-len(windows.shape)), windows.flat(values)
         with torch.no_grad():
-            columns = range(windows.positions.shape[-1])
-            count = reduce(torch.add, (_hits(flat, selected, windows, column).byte() for column in columns))
-        if are_known_absent(count > 1):
+            hits = ((entries == values) & valid for entries, valid in windows.columns(x))
+            count = reduce(torch.add, (each.short() for each in hits))
+        if not is_readable(count):
+            means = _means_of_all(x, values, windows, count)
+        elif (count > 1).any():
+            means = _means_of_tied(x, values, windows, count)
+        else:
             return values, indices
-        candidates = (
-            torch.where(_hits(flat, selected, windows, column), windows.column(flat, column), 0) for column in columns
-        )
-        total = reduce(torch.add, candidates)
-        means = torch.where(count > 1, total / count, selected).view_as(values)
         return through(_Valued, means, values), indices
 
     return repair
 
 
-def _hits(flat: Tensor, selected: Tensor, windows: Windows, column: int) -> Tensor:
-    """Which windows have their largest entry in one column."""
-    return (windows.column(flat, column) == selected) & windows.valid[..., column]
+def _means_of_all(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -> Tensor:
+    """The mean of the tied entries of each window, looking at all windows."""
+    tied = (torch.where((entries == values) & valid, entries, 0) for entries, valid in windows.columns(x))
+    return torch.where(count > 1, reduce(torch.add, tied) / count, values)
+
+
+def _means_of_tied(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -> Tensor:
+    """The same, looking only at windows that hold ties: usually few."""
+    dims, (outputs, candidates) = len(windows.shape), windows.positions.shape[-2:]
+    tied = (count > 1).flatten().nonzero().squeeze(1)
+    plane, output = tied // outputs, tied % outputs
+    # Windows that are the same in every plane, or one set of them for each.
+    row = output if windows.positions.ndim == 2 else tied
+    positions = windows.positions.reshape(-1, candidates)[row] + plane[:, None] * x.shape[-dims:].numel()
+    entries = x.reshape(-1).index_select(0, positions.flatten()).view_as(positions)
+    selected = values.reshape(-1)[tied]
+    hits = (entries == selected[:, None]) & windows.valid.reshape(-1, candidates)[row]
+    means = torch.where(hits, entries, 0).sum(1) / hits.sum(1)
+    return values.reshape(-1).index_copy(0, tied, means).view_as(values)
 
 
 def over_prefixes(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:

@@ -89,8 +89,10 @@ def meets_running(x: Tensor, running: Tensor, dim: int) -> Tensor:
 
 def tied_in_windows(x: Tensor, windows: Windows) -> Tensor:
     """Which windows hold their largest entry more than once."""
-    entries = windows.entries(x).masked_fill(~windows.valid, -inf)
-    return ((entries == entries.amax(-1, keepdim=True)) & windows.valid).sum(-1) > 1
+    columns = [entries.masked_fill(~valid, -inf) for entries, valid in windows.columns(x)]
+    entries = torch.stack(columns, dim=-1)
+    valid = torch.stack([valid for _, valid in windows.columns(x)], dim=-1)
+    return ((entries == entries.amax(-1, keepdim=True)) & valid).sum(-1) > 1
 
 
 def tied_when_scattered(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -17,27 +18,31 @@ class Windows:
         positions: long, ``[..., outputs, candidates]``; leading dimensions where they differ from plane to plane.
         valid: which of them exist: windows may reach over the border, and differ in size.
         shape: the spatial shape of the output.
+        slices: for regular windows the first place, step and end of each candidate, dimension by dimension, in an input
+            padded by ``padding``.
     """
 
     positions: Tensor
     valid: Tensor
     shape: tuple[int, ...]
+    slices: tuple[tuple[slice, ...], ...] = ()
+    padding: tuple[int, ...] = ()
 
-    def column(self, flat: Tensor, column: int) -> Tensor:
-        """One candidate of every output, of an input with its spatial dimensions flattened."""
-        positions = self.positions[..., column]
-        if positions.ndim == 1:
-            return flat.index_select(-1, positions)
-        return flat.gather(-1, positions.expand(*flat.shape[:-1], -1))
-
-    def entries(self, x: Tensor) -> Tensor:
-        """The candidates of each output, ``[..., outputs, candidates]``; those that do not exist are repeats."""
-        columns = range(self.positions.shape[-1])
-        return torch.stack([self.column(self.flat(x), column) for column in columns], dim=-1)
-
-    def flat(self, tensor: Tensor) -> Tensor:
-        """Input or output with its spatial dimensions flattened."""
-        return tensor.flatten(-len(self.shape))
+    def columns(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Candidate after candidate: that of every output, shaped as the output, and whether it exists."""
+        dims = len(self.shape)
+        leading = x.shape[:-dims]
+        padded = torch.nn.functional.pad(x, self.padding) if any(self.padding) else x
+        flat = x.flatten(-dims)
+        for column in range(self.positions.shape[-1]):
+            if self.slices:
+                entries = padded[(..., *self.slices[column])]
+            elif self.positions.ndim == 2:
+                entries = flat.index_select(-1, self.positions[:, column])
+            else:
+                entries = flat.gather(-1, self.positions[..., column].expand(*leading, -1))
+            valid = self.valid[..., column]
+            yield entries.reshape(*leading, *self.shape), valid.reshape(*valid.shape[:-1], *self.shape)
 
 
 def regular(
@@ -50,10 +55,9 @@ def regular(
 ) -> Windows:
     """The windows of ``max_pool2d`` and its relatives, with their arguments."""
     dims = len(kernel_size)
-    kernel, stride = list(kernel_size), list(stride or kernel_size)
-    pad, dilate = (_each(value, dims) for value in (padding, dilation))
-    lines = []
-    for size, k, s, p, d in zip(x.shape[-dims:], kernel, _each(stride, dims), pad, dilate, strict=True):
+    steps, pads, dilate = (_each(value, dims) for value in (stride or kernel_size, padding, dilation))
+    lines, slices, padded = [], [], []
+    for size, k, s, p, d in zip(x.shape[-dims:], kernel_size, steps, pads, dilate, strict=True):
         room = size + 2 * p - d * (k - 1) - 1
         outputs = (-(-room // s) if ceil_mode else room // s) + 1
         if ceil_mode and (outputs - 1) * s >= size + p:
@@ -61,7 +65,11 @@ def regular(
         starts = torch.arange(outputs, device=x.device)[:, None] * s - p
         index = starts + torch.arange(k, device=x.device) * d
         lines.append((index, (index >= 0) & (index < size)))
-    return _product(lines, x.shape[-dims:])
+        slices.append([slice(i * d, i * d + (outputs - 1) * s + 1, s) for i in range(k)])
+        padded.append((p, max(0, (outputs - 1) * s + d * (k - 1) + 1 - size - p)))
+    windows = _product(lines, x.shape[-dims:])
+    padding = tuple(amount for line in reversed(padded) for amount in line)  # as `pad` wants it: last dimension first
+    return replace(windows, slices=tuple(product(*slices)), padding=padding)
 
 
 def adaptive(x: Tensor, output_size: Sequence[int]) -> Windows:
