@@ -17,6 +17,7 @@ from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+REFUSED = ["not for this dtype or argument"]
 # Not constant, both signs, both zeros.
 COTANGENT = (1.0, -2.0, 0.75, -0.0, 3.5, 0.0, -0.125, 5.0)
 
@@ -47,7 +48,7 @@ def _gradient(op: str, call: dict[str, Any], names: tuple[str, ...]) -> list[str
         cotangents = [_cotangent(each) for each in outputs]
         gradients = torch.autograd.grad(outputs, list(leaves.values()), cotangents, materialize_grads=True)
     except RuntimeError:
-        return ["not for this dtype or argument"]  # rrelu in training in half precision, the mean in scatter_reduce
+        return REFUSED  # rrelu in training in half precision, the mean in scatter_reduce
     # Copied, since torch may return zeros without memory (sgn).
     copies = [torch.empty(each.shape, dtype=each.dtype).copy_(each) for each in gradients]
     return [float.hex(entry) for gradient in copies for entry in gradient.flatten().tolist()]

