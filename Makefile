@@ -4,7 +4,7 @@ PYTHON ?= python3
 NEWEST ?= torch>=2.15,<2.16
 OLDEST ?= torch==2.11.0
 
-.PHONY: help survey test test-newest test-oldest lint versions record clean
+.PHONY: help survey test test-newest test-oldest lint docs scan database versions record clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,6 +24,15 @@ lint: .venv/ready  ## ruff and pyright
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright --pythonpath .venv/bin/python
+
+docs: .venv/ready  ## the pages made from the table and from what torch returns: docs/kinks.md
+	.venv/bin/python scripts/document.py
+
+scan: .venv/ready  ## every operator of PyTorch's database, probed for kinks that the table lacks: docs/scan.md
+	.venv/bin/python scripts/scan.py
+
+database: .venv/ready  ## PyTorch's database as a test suite under conventions: every sample
+	.venv/bin/python scripts/database.py
 
 versions: .venv/ready  ## the published cases on torch 2.11, 2.13, 2.14 and 2.15, each in an environment of its own
 	.venv/bin/python scripts/versions.py

@@ -42,7 +42,8 @@ def measured(op: str, call: dict[str, Any], device: str) -> list[Tensor]:
 @pytest.mark.parametrize("convention", [*CHOSEN, *TORCH])
 @pytest.mark.parametrize("op", KINKS.entrywise)
 def test_a_gpu_gives_the_gradients_of_the_cpu(op: str, convention: str) -> None:
-    dtypes = DTYPES if convention in CHOSEN else DTYPES[:2]
+    # In 16 bits torch computes special_i0e differently on its devices.
+    dtypes = DTYPES if convention in CHOSEN and op != "special_i0e" else DTYPES[:2]
     calls = [call for dtype in dtypes for call in samples(op, dtype) if not call.get("training")]
     with subgrad.use(convention):
         for call in calls:
@@ -53,11 +54,12 @@ def test_a_gpu_gives_the_gradients_of_the_cpu(op: str, convention: str) -> None:
 @pytest.mark.parametrize("call", [call for call in joint_calls() if call.kink.op in REPAIRS], ids=str)
 def test_a_gpu_shares_ties_as_the_cpu_does(call: JointCall, convention: str) -> None:
     moved = {name: value.cuda() if isinstance(value, Tensor) else value for name, value in call.call.items()}
-    if call.kink.op == "segment_reduce" and convention == "torch":
-        pytest.skip("torch's own differs between devices, and is no element on either")
+    if call.kink.torch is None and convention == "torch":
+        pytest.skip("torch's own is no element, and differs between devices")
     with subgrad.use(convention):
         here, there = call.reverse(-2.5), replace(call, call=moved).reverse(-2.5)
-    assert here is not None and there is not None
+    assert here is not None
+    assert there is not None
     if convention == "torch":  # which of the tied entries is selected may differ
         assert {name: sorted(entries) for name, entries in there.items()} == {
             name: pytest.approx(sorted(entries)) for name, entries in here.items()

@@ -175,3 +175,11 @@ def test_equal_infinities_and_nan_keep_torchs_values() -> None:
         assert torch.equal(plain.nan_to_num(7), chosen.nan_to_num(7))
         assert torch.equal(found[1], native[1])  # nan ties with nothing
         assert torch.equal(found.sum(-1), native.sum(-1))
+
+
+@pytest.mark.parametrize("convention", ["min-norm", "left", "right", "mean", "torch-2.13"])
+def test_complex_tensors_keep_torchs_own_element_which_is_the_least(convention: str) -> None:
+    z = torch.tensor([0j, 3 + 4j], dtype=torch.complex128, requires_grad=True)
+    with subgrad.use(convention):
+        (found,) = torch.autograd.grad(z.abs(), z, torch.tensor([2.0, -5.0], dtype=torch.float64))
+    assert found.tolist() == [0j, -3 - 4j]

@@ -1,6 +1,7 @@
 """Samples of the rows whose places depend on many entries: whole calls, written out.
 
-Tuples stand for tensors: of the asked dtype where they hold floats, else of integers or booleans.
+Tuples stand for tensors: of the asked dtype where they hold floats, else of integers or booleans. Some have one dtype
+whatever is asked for.
 """
 
 from __future__ import annotations
@@ -9,6 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 Call = Mapping[str, Any]
+
+
+class Float32(tuple[float, ...]):
+    """A tensor that is always of this dtype."""
+
+
+class Int32(tuple[int, ...]):
+    """A tensor that is always of this dtype."""
+
+
 LINE, ROWS = (2.0, 1.0, 2.0), ((2.0, 1.0, 2.0), (0.0, 1.0, 3.0))
 PLANE = (((1.0, 1.0, 0.0), (0.0, 1.0, 0.5), (0.25, 0.5, 0.75)),)
 FILM = ((PLANE[0], ((0.0, 0.0, 0.0), (0.0, 1.0, 1.0), (0.0, 0.5, 0.25))),)
@@ -106,6 +117,32 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     "pow.Tensor_Tensor": ({"self": (0.0, 1.0), "exponent": (0.5, 0.5)},),
     "pow.Scalar": ({"self": 0.0, "exponent": (0.0, 1.0)},),
     "fake_quantize_per_tensor_affine_cachemask": ({"self": (0.5, 1.0), "scale": 1.0, "zero_point": 0, **QUANTISED},),
+    "fake_quantize_per_channel_affine_cachemask": (
+        {"self": ((0.5, 1.0),), "scale": Float32((1.0,)), "zero_point": Int32((0,)), "axis": 0, **QUANTISED},
+    ),
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": (
+        {
+            "self": (0.5, 1.0),
+            "scale": Float32((1.0,)),
+            "zero_point": Int32((0,)),
+            "fake_quant_enabled": (1,),
+            **QUANTISED,
+        },
+    ),
+    "_fused_moving_avg_obs_fq_helper": (
+        {
+            "self": (0.5, 1.0),
+            "observer_on": (0,),
+            "fake_quant_on": (1,),
+            "running_min": Float32((-8.0,)),
+            "running_max": Float32((7.0,)),
+            "scale": Float32((1.0,)),
+            "zero_point": Int32((0,)),
+            "averaging_const": 0.1,
+            "ch_axis": -1,
+            **QUANTISED,
+        },
+    ),
     "_fake_quantize_learnable_per_tensor_affine": (
         {"self": (0.5, 1.0), "scale": (1.0,), "zero_point": (0.0,), **QUANTISED},
     ),

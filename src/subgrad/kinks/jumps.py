@@ -8,6 +8,9 @@ from subgrad.kinks.sets import Jump
 STEEP = Jump("not Lipschitz")
 SURROGATE = Jump("jump; torch returns a straight-through slope")
 
+HALF = "self / scale - (self / scale).floor() == 0.5"
+HALF_OF_CHANNELS = "self.movedim(axis, -1) / scale - (self.movedim(axis, -1) / scale).floor() == 0.5"
+
 # fmt: off
 # ruff: noqa: E501
 JUMPS = (
@@ -37,7 +40,10 @@ JUMPS = (
     Kink("pow.Tensor_Scalar", "self == 0",                                  Jump("pole"), when="exponent < 0"),
     Kink("pow.Tensor_Tensor", "(self == 0) & (exponent < 1)",               STEEP),
     Kink("pow.Scalar",        "exponent == 0",                              Jump(), when="self == 0"),
-    Kink("fake_quantize_per_tensor_affine_cachemask",  "self / scale - (self / scale).floor() == 0.5", SURROGATE),
-    Kink("_fake_quantize_learnable_per_tensor_affine", "self / scale - (self / scale).floor() == 0.5", SURROGATE),
+    Kink("fake_quantize_per_tensor_affine_cachemask",  HALF, SURROGATE),
+    Kink("fake_quantize_per_channel_affine_cachemask", HALF_OF_CHANNELS,    SURROGATE),
+    Kink("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", HALF, SURROGATE),
+    Kink("_fused_moving_avg_obs_fq_helper", HALF,                           SURROGATE),
+    Kink("_fake_quantize_learnable_per_tensor_affine", HALF, SURROGATE),
 )
 # fmt: on

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from subgrad.kinks.expressions import evaluate
-from subgrad.kinks.joint_samples import JOINT_CALLS
+from subgrad.kinks.joint_samples import JOINT_CALLS, Float32, Int32
 from subgrad.kinks.overloads import argument_names, tensor_names, with_defaults
 from subgrad.kinks.sets import Jump, Slopes
 from subgrad.kinks.table import KINKS
@@ -76,6 +76,9 @@ def samples(op: str, dtype: torch.dtype = torch.float64) -> Iterator[dict[str, A
 
 
 def _tensor(entries: tuple[Any, ...], dtype: torch.dtype) -> torch.Tensor:
+    for kind, fixed in ((Float32, torch.float32), (Int32, torch.int32)):
+        if isinstance(entries, kind):
+            return torch.tensor(entries, dtype=fixed)
     made = torch.tensor(entries)
     return torch.tensor(entries, dtype=dtype) if made.is_floating_point() else made
 
