@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -16,6 +18,8 @@ import pytest
 import torch
 
 import subgrad
+import subgrad.survey
+from subgrad.cli import main
 from subgrad.conventions import RULES
 from subgrad.survey import Finding
 
@@ -74,9 +78,65 @@ class TestSurvey:
         changed = sum(any(finding[ours] != finding[torchs] for ours, torchs in modes) for finding in findings)
         assert said == (
             f"{len(findings)} places: torch {torch.__version__} keeps its documented rule at {kept[True]} "
-            f"and breaks it at {kept[False]}; {kept[None]} jump, where there is no rule. "
+            f"and breaks it at {kept[False]}; {kept[None]} are jumps, where there is no rule. "
             f"min-norm changes what torch returns at {changed}."
         )
+
+
+SHORT = """
+import sys
+import subgrad.survey
+
+first = next(subgrad.survey.places())
+subgrad.survey.places = lambda: [first]
+
+from subgrad.cli import main
+
+sys.exit(main(["survey"]))
+"""
+
+
+def on_a_terminal() -> tuple[str, str]:
+    """What a survey of one place writes to a pipe, and to the terminal where its errors go."""
+    ours, its = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1]), "TERM": "xterm"}
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", SHORT],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=its,
+        text=True,
+    ) as process:
+        output, _ = process.communicate(timeout=300)
+    os.close(its)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of what a terminal has to say
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    return output, shown.decode()
+
+
+class TestProgress:
+    def test_is_shown_on_a_terminal(self) -> None:
+        output, shown = on_a_terminal()
+        assert ("measuring" in output, "measuring" in shown) == (False, True)
+
+    @pytest.fixture(autouse=True)
+    def one_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = next(subgrad.survey.places())
+        monkeypatch.setattr(subgrad.survey, "places", lambda: [first])
+
+    def test_is_not_shown_with_json(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        assert main(["survey", "--json"]) == 0
+        output, shown = capsys.readouterr()
+        assert (len(json.loads(output)), shown) == (1, "")
+
+    def test_is_not_shown_in_a_pipe(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["survey"]) == 0
+        output, shown = capsys.readouterr()
+        assert ("relu" in output, shown) == (True, "")
 
 
 WATCHED = """

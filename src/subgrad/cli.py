@@ -11,7 +11,6 @@ import torch
 
 from subgrad.conventions import RULES, Convention
 from subgrad.kinks import KINKS
-from subgrad.kinks.sets import Jump
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,12 +80,12 @@ def _operator(text: str) -> str:
 
 
 def _survey(options: argparse.Namespace) -> int:
-    from subgrad.survey import measure, places, survey
+    from subgrad.survey import places
 
     if options.repro:
         return _repro(options.repro)
     if options.json:
-        print(json.dumps([finding.to_dict() for finding in survey(options.convention)], indent=2))
+        print(json.dumps([place.finding(options.convention).to_dict() for place in places()], indent=2))
         return 0
     try:
         from rich.console import Console
@@ -98,12 +97,16 @@ def _survey(options: argparse.Namespace) -> int:
             "subgrad survey draws its table with rich: pip install 'subgrad[cli]', or ask for --json.", file=sys.stderr
         )
         return 2
-    # Wide enough for the whole table where output is no terminal.
-    console, progress = Console(width=None if sys.stdout.isatty() else 180), Console(stderr=True)
+    # One place a line where output is no terminal.
+    console = Console(width=None if sys.stdout.isatty() else 1000)
     everywhere = track(
-        list(places()), "measuring", console=progress, transient=True, disable=not progress.is_terminal
+        list(places()),
+        "measuring",
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
     )
-    found = [measure(place, options.convention) for place in everywhere]
+    found = [place.finding(options.convention) for place in everywhere]
     console.print(survey_table(found))
     console.print(summary(found), highlight=False)
     return 0
@@ -113,14 +116,14 @@ def _repro(operator: str) -> int:
     from subgrad.report.repro import reports
     from subgrad.survey import places
 
-    kinks = KINKS[operator]
-    found = reports([place for place in places() if place.kink in kinks])
+    measured = [(place, place.finding("torch")) for place in places() if place.kink in KINKS[operator]]
+    found = reports(measured)
     if found:
         print("\n\n---\n\n".join(found))
-    elif all(isinstance(kink.set, Jump) for kink in kinks):
-        print(f"{operator} jumps: there is no rule for it to break.")
+    elif any(finding.keeps_rule for _, finding in measured):
+        print(f"{operator}: torch {torch.__version__} keeps its documented rule at every kink.")
     else:
-        print(f"{operator} keeps the documented rule at every kink, in torch {torch.__version__}.")
+        print(f"{operator}: no rule to break. It jumps, or torch {torch.__version__} has no derivative of it.")
     return 0
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from subgrad.apply.use import use
 from subgrad.kinks.joint_samples import AFFECTED
 from subgrad.kinks.overloads import overload, with_defaults
-from subgrad.survey.measure import NEAR, Finding, Place, measure
+from subgrad.survey.measure import NEAR, Finding, Place
 from subgrad.survey.shape import CONCAVE, CONVEX, FIRST_ORDER, SMOOTH, shape
 
 NOTES = "https://docs.pytorch.org/docs/stable/notes/autograd.html#gradients-for-non-differentiable-functions"
@@ -28,13 +28,14 @@ RULES = {
     "direction).",
     3: "If the function is concave (at least locally), use the super-gradient of minimum norm (consider `-f(x)` and "
     "apply the previous point).",
-    4: "If the function is defined, define the gradient at the current point by continuity (note that `inf` is possible "
-    "here, for example for `sqrt(0)`). If multiple values are possible, pick one arbitrarily.",
+    4: "If the function is defined, define the gradient at the current point by continuity (note that `inf` is "
+    "possible here, for example for `sqrt(0)`). If multiple values are possible, pick one arbitrarily.",
 }
 DECIDES = {SMOOTH: 1, CONVEX: 2, CONCAVE: 3}
 
 # How users call an overload, in the overload's own names. Tensors are given by position, all else by keyword where it
-# is not the default; ``mode=interpolation_mode`` renames. What is not here is called as torch.ops.aten.
+# is not the default; ``mode=interpolation_mode`` renames. What is not here is called as torch.ops.aten:
+# smooth_l1_loss too, since F.smooth_l1_loss with beta 0 is l1_loss, and right.
 SPELLINGS = {
     "leaky_relu": "F.leaky_relu(self, negative_slope)",
     "_prelu_kernel": "F.prelu(self, weight)",
@@ -74,13 +75,11 @@ SPELLINGS = {
     "renorm": "torch.renorm(self, p, dim, maxnorm)",
     "_linalg_svd": "torch.linalg.svdvals(A)",
     "_linalg_eigh": "torch.linalg.eigvalsh(A, UPLO)",
-    "smooth_l1_loss": "F.smooth_l1_loss(self, target, reduction, beta)",
     "grid_sampler_2d": "F.grid_sample(input, grid, mode=interpolation_mode, padding_mode, align_corners)",
     "grid_sampler_3d": "F.grid_sample(input, grid, mode=interpolation_mode, padding_mode, align_corners)",
 }
 # What users write for the numbers that overloads take.
 WORDS = {
-    "reduction": ("none", "mean", "sum"),
     "mode": ("sum", "mean", "max"),
     "interpolation_mode": ("bilinear", "nearest", "bicubic"),
     "padding_mode": ("zeros", "border", "reflection"),
@@ -96,66 +95,52 @@ class Reproducer:
     Attributes:
         code: the program.
         results: expressions of its variables that hold the derivative.
-        expected: what the documented rule asks for, entries flattened, one for each result.
-        printed: what the program prints under the installed torch.
-        found: what it computes, as ``expected``.
+        expected: what the documented rule asks for, one tensor for each result.
     """
 
     code: str
     results: tuple[str, ...]
-    expected: tuple[tuple[float, ...], ...]
-    printed: str
-    found: tuple[tuple[float, ...], ...]
+    expected: tuple[Tensor, ...]
 
-    @property
-    def keeps_rule(self) -> bool:
-        """Whether torch returns what was expected."""
-        pairs = [pair for each in zip(self.found, self.expected, strict=True) for pair in zip(*each, strict=True)]
-        return all(abs(found - wanted) < NEAR for found, wanted in pairs)
+    def run(self) -> tuple[str, tuple[Tensor, ...]]:
+        """What the program prints, and its results."""
+        printed, namespace = io.StringIO(), {}
+        with contextlib.redirect_stdout(printed):
+            exec(self.code, namespace)
+        found = [eval(result, namespace) for result in self.results]
+        zeros = [torch.zeros_like(each) for each in self.expected]  # what is not reached has no gradient at all
+        return printed.getvalue(), tuple(
+            zero if each is None else each for each, zero in zip(found, zeros, strict=True)
+        )
 
-
-def run(code: str, results: Sequence[str]) -> tuple[str, tuple[tuple[float, ...], ...]]:
-    """What a program prints under torch's own convention, and the entries of some expressions of its variables."""
-    printed, namespace = io.StringIO(), {}
-    with use("torch"), contextlib.redirect_stdout(printed):
-        exec(code, namespace)
-    tensors = [eval(result, namespace) for result in results]
-    return printed.getvalue(), tuple(() if each is None else tuple(each.flatten().tolist()) for each in tensors)
+    def is_as_expected(self) -> bool:
+        _, found = self.run()
+        return all(bool(((one - other).abs() < NEAR).all()) for one, other in zip(found, self.expected, strict=True))
 
 
 def reproducer(place: Place, finding: Finding) -> Reproducer:
     """The first program that shows torch break its rule at a place; where it keeps it, the first that shows that."""
-    every = []
-    for code, results, expected in _programs(place, finding):
-        printed, found = run(code, results)
-        found = tuple(each or (0.0,) * len(wanted) for each, wanted in zip(found, expected, strict=True))
-        every.append(Reproducer(code, results, expected, printed, found))
-        if not every[-1].keeps_rule:
-            return every[-1]
-    return every[0]
+    programs = list(_programs(place, finding))
+    with use("torch"):
+        return next((each for each in programs if not each.is_as_expected()), programs[0])
 
 
-Program = tuple[str, tuple[str, ...], tuple[tuple[float, ...], ...]]
-
-
-def _programs(place: Place, finding: Finding) -> Iterator[Program]:
+def _programs(place: Place, finding: Finding) -> Iterator[Reproducer]:
     """Reverse mode with a cotangent of 1 and of -1, then forward mode along the first entry that is not as expected."""
     assert finding.documented is not None, "a jump has no rule to keep"
-    wanted = [_rounded(finding.documented[name]) for name in place.differentiated]
-    variables = [_variable(name) for name in place.differentiated]
-    out = _entry(place)
-    results = tuple(f"{variable}.grad" for variable in variables)
-    for sign in (1.0, -1.0):
-        cotangent = "" if sign == 1 else f"torch.tensor({sign})"
-        code = f"{_head(place)}\n{out}.backward({cotangent})\nprint({', '.join(results)})\n"
-        yield code, results, tuple(tuple(sign * each + 0.0 for each in entries) for entries in wanted)
-    if finding.forward is None:
-        return
-    for position, name in enumerate(place.differentiated):
-        for entry, value in enumerate(_rounded(finding.forward[name])):
-            if abs(value - wanted[position][entry]) > NEAR:
-                yield _forward(place, position, entry), ("derivative",), ((wanted[position][entry],),)
-                return
+    names = place.differentiated
+    wanted = [_rounded(finding.documented[name]).reshape(place.call[name].shape) for name in names]
+    results = tuple(f"{_variable(name)}.grad" for name in names)
+    for cotangent in (1.0, -1.0):
+        given = "" if cotangent == 1 else f"torch.tensor({cotangent})"
+        code = f"{_head(place)}\n{_entry(place)}.backward({given})\nprint({', '.join(results)})\n"
+        yield Reproducer(code, results, tuple(cotangent * each + 0.0 for each in wanted))
+    for position, name in enumerate(names if finding.forward is not None else ()):
+        misses = _rounded(finding.forward[name]).reshape(wanted[position].shape) - wanted[position]  # type: ignore[index]
+        for entry in (~(misses.abs() < NEAR)).flatten().nonzero()[:1].tolist():
+            yield Reproducer(
+                _forward(place, position, *entry), ("derivative",), (wanted[position].flatten()[entry[0]],)
+            )
 
 
 def _forward(place: Place, position: int, entry: int) -> str:
@@ -250,35 +235,40 @@ def _tensor(tensor: Tensor, options: str = "") -> str:
     return f"torch.tensor({tensor.tolist()}{options})"
 
 
-def _rounded(element: float | tuple[float, ...]) -> tuple[float, ...]:
+def _rounded(element: float | tuple[float, ...]) -> Tensor:
     """An element without what differences nearby leave open."""
     entries = element if isinstance(element, tuple) else (element,)
-    return tuple(each if not math.isfinite(each) else float(f"{each:.5g}") * (abs(each) > 1e-6) for each in entries)
+    return torch.tensor([0.0 if abs(each) < 1e-6 else float(f"{each:.5g}") for each in entries])
 
 
-def reports(places: Sequence[Place]) -> list[str]:
-    """An issue report for each overload that breaks the rule at some of these places, in markdown."""
+def reports(measured: Sequence[tuple[Place, Finding]]) -> list[str]:
+    """An issue report in markdown for each overload that breaks the rule at some of these places."""
     broken: dict[str, list[tuple[Place, Finding]]] = {}
-    for place in places:
-        finding = measure(place, "torch")
-        seen = [each.kink for each, _ in broken.get(place.kink.op, []) if each.call is place.call]
-        if finding.keeps_rule is False and place.kink not in seen:  # once, whichever of the arguments are constant
-            broken.setdefault(place.kink.op, []).append((place, finding))
-    return [report(each) for each in broken.values()]
+    for place, finding in measured:
+        others = broken.setdefault(place.kink.op, [])
+        if finding.keeps_rule is False and not any(_is_part(finding, other) for _, other in others):
+            others.append((place, finding))
+    return [report(each) for each in broken.values() if each]
+
+
+def _is_part(one: Finding, other: Finding) -> bool:
+    """Whether one finding is another with some of its arguments constant."""
+    where = (one.place, one.arguments) == (other.place, other.arguments)
+    return where and set(one.differentiated) < set(other.differentiated)
 
 
 def report(broken: Sequence[tuple[Place, Finding]]) -> str:
     """The issue report for some places of one overload."""
-    place, finding = broken[0]
-    function = _call(place).partition("(")[0].replace("F.", "torch.nn.functional.")
+    function = _call(broken[0][0]).partition("(")[0].replace("F.", "torch.nn.functional.")
+    where = " and at ".join(dict.fromkeys(finding.place for _, finding in broken))
     shapes = [shape(place) for place, _ in broken]
-    quoted = sorted({rule for each in shapes for rule in _rules(each)})
+    missed = "the documented one" if any(each in DECIDES for each in shapes) else "the one of minimum norm"
     parts = [
-        f"# `{function}`: at {finding.place} the gradient is not the documented one (`{finding.overload}`)",
+        f"# `{function}`: at {where} the gradient is not {missed} (`{broken[0][1].overload}`)",
         "## Expected",
         f'["Gradients for non-differentiable functions"]({NOTES}) in the notes on autograd mechanics defines it, '
         "by rules that apply in order:",
-        "\n".join(f"> {rule}. {RULES[rule]}" for rule in quoted),
+        "\n".join(f"> {rule}. {RULES[rule]}" for rule in sorted({rule for each in shapes for rule in _rules(each)})),
         "## Code",
         *(_section(*each, bend) for each, bend in zip(broken, shapes, strict=True)),
         "## Versions",
@@ -295,24 +285,19 @@ def _rules(bend: str) -> tuple[int, ...]:
 
 def _section(place: Place, finding: Finding, bend: str) -> str:
     found = reproducer(place, finding)
-    shapes = [list(place.call[name].shape) for name in place.differentiated][: len(found.results)]
-    expected = [torch.tensor(each) for each in found.expected]
-    if found.results != ("derivative",):
-        expected = [each.reshape(shape) for each, shape in zip(expected, shapes, strict=True)]
-    else:
-        expected = [each.reshape(()) for each in expected]
+    with use("torch"):
+        printed, _ = found.run()
     return (
         f"{_reason(finding, bend)}\n\n```python\n{found.code}```\n\n"
-        f"prints\n\n```text\n{found.printed}```\n\n"
-        f"instead of\n\n```text\n{' '.join(str(each) for each in expected)}\n```"
+        f"prints\n\n```text\n{printed}```\n\n"
+        f"instead of\n\n```text\n{' '.join(str(each) for each in found.expected)}\n```"
     )
 
 
 def _reason(finding: Finding, bend: str) -> str:
     """Which rule decides at a place, and how strictly."""
-    where = f"At {finding.place} the generalised derivatives are the {finding.set}"
-    if finding.set.startswith("["):
-        where = f"At {finding.place} the generalised derivatives are {finding.set}"
+    article = "" if finding.set.startswith("[") else "the "
+    where = f"At {finding.place} the generalised derivatives are {article}{finding.set}"
     if bend == SMOOTH:
         return f"At {finding.place} the function is differentiable: rule 1."
     if bend in (CONVEX, CONCAVE):
@@ -320,8 +305,8 @@ def _reason(finding: Finding, bend: str) -> str:
     if bend.endswith(FIRST_ORDER):
         first = bend.removesuffix(FIRST_ORDER)
         return (
-            f"{where}. The kink is {first}, though the smooth parts beside it bend the other way: rule {DECIDES[first]} "
-            "as far as the kink goes; read to the letter, rule 4 leaves the choice open."
+            f"{where}. The kink is {first}, though the smooth parts beside it bend the other way: rule "
+            f"{DECIDES[first]} as far as the kink goes; read to the letter, rule 4 leaves the choice open."
         )
     return (
         f"{where}. The function is neither convex nor concave nearby, so rule 4 leaves the choice open; "

@@ -1,5 +1,5 @@
 """What the installed torch returns at every kink, measured."""
 
-from subgrad.survey.measure import Finding, Place, measure, places, survey
+from subgrad.survey.measure import Finding, Place, places, survey
 
-__all__ = ["Finding", "Place", "measure", "places", "survey"]
+__all__ = ["Finding", "Place", "places", "survey"]

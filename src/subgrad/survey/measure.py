@@ -70,7 +70,7 @@ def survey(like: str | Convention = "min-norm") -> Iterator[Finding]:
     {'self': 1.0}
     """
     for place in places():
-        yield measure(place, like)
+        yield place.finding(like)
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,12 @@ class Place:
     kink: Kink
     call: dict[str, Any]
     differentiated: tuple[str, ...]
+
+    def finding(self, like: str | Convention = "min-norm") -> Finding:
+        """What torch returns here, and what a convention makes of it."""
+        if self.kink.op in KINKS.entrywise:
+            return _finding(self.kink, self.call, self.differentiated, convention(like))
+        return _joint_finding(JointCall(self.kink, self.call), convention(like))
 
 
 def places() -> Iterator[Place]:
@@ -92,13 +98,6 @@ def places() -> Iterator[Place]:
                         yield Place(kink, _at_first_hit(kink, call), differentiated)
     for joint in joint_calls():
         yield Place(joint.kink, dict(joint.call), joint.names)
-
-
-def measure(place: Place, like: str | Convention = "min-norm") -> Finding:
-    """What torch returns at one place, and what a convention makes of it."""
-    if place.kink.op in KINKS.entrywise:
-        return _finding(place.kink, place.call, place.differentiated, convention(like))
-    return _joint_finding(JointCall(place.kink, place.call), convention(like))
 
 
 def _differentiated(kink: Kink) -> list[tuple[str, ...]]:

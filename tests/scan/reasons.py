@@ -1,0 +1,53 @@
+"""What the scan finds or cannot probe and the table does not say, with the reason: one honest line each."""
+
+from __future__ import annotations
+
+SINGULAR = "singular matrices are outside its domain; rounding hides them from the check, and it answers with noise"
+PIVOTS = "the pivot is a choice among entries of equal size, and the factors jump where another one is taken"
+BASES = "the basis of a space whose values repeat is not unique, and jumps where they split; the values have a row"
+FACTORS = "the signs, and where the rank changes the basis, are a choice that jumps"
+RANK = "jumps where the rank changes: there is no generalised derivative to choose from"
+
+# Entries with a kink or a jump that no row covers.
+REASONS = {
+    "max_pool2d_with_indices_backward": "a derivative of max_pool2d, which jumps where that has a kink: see its row",
+    "nn.functional.rrelu": "while training, who draws random numbers depends on the signs, and so do all later numbers",
+    "nn.functional.poisson_nll_loss": "its Stirling term is masked out up to a target of 1: a jump in the target",
+    "lu": PIVOTS,
+    "linalg.lu": PIVOTS,
+    "linalg.lu_factor": PIVOTS,
+    "linalg.lu_factor_ex": PIVOTS,
+    "svd": BASES,
+    "svd_lowrank": BASES,
+    "pca_lowrank": BASES,
+    "linalg.svd": BASES,
+    "linalg.eigh": BASES,
+    "linalg.eig": BASES,
+    "linalg.eigvals": "eigenvalues of a matrix without symmetry split like roots where they repeat, and have no order",
+    "qr": FACTORS,
+    "linalg.qr": FACTORS,
+    "linalg.polar": RANK,
+    "pinverse": RANK,
+    "linalg.pinv": RANK,
+    "linalg.pinv.singular": RANK,
+    "linalg.pinv.hermitian": RANK,
+    "linalg.lstsq": RANK,
+    "linalg.lstsq.grad_oriented": RANK,
+    "linalg.slogdet": "the sign jumps at singular matrices, where the logarithm is infinite",
+    "linalg.matrix_sqrth": "like sqrt at 0 where an eigenvalue is 0, and outside its domain below",
+    "linalg.cholesky_ex": "where the matrix is not positive definite it says so in `info`, and its values mean nothing",
+    "linalg.inv_ex": SINGULAR,
+    "linalg.solve": SINGULAR,
+    "linalg.solve_ex": SINGULAR,
+}
+
+# Entries that can be probed nowhere.
+UNPROBED = {
+    "as_strided.partial_views": "reads memory beyond its input, which does not move with it",
+    "view_as_real": "takes complex numbers only, and is linear",
+    "imag": "takes complex numbers only, and is linear",
+    "istft": "takes complex numbers only, and is linear",
+    "nn.functional.one_hot": "takes integers only",
+    "torch.ops.aten._flash_attention_forward": "runs on GPUs only",
+    "torch.ops.aten._efficient_attention_forward": "runs on GPUs only",
+}
