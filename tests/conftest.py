@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -25,3 +28,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what the tests over PyTorch's operator database counted."""
+    total: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, value in report.user_properties:
+            if name == "database" and report.when == "call":
+                total.update(json.loads(value))
+    if total:
+        terminalreporter.section("PyTorch's operator database under conventions")
+        for count, number in sorted(total.items()):
+            terminalreporter.write_line(f"{number:8,} {count}")

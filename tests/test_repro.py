@@ -120,9 +120,7 @@ class TestCommand:
 
     def test_reports_ties_once_whichever_arguments_are_constant(self, capsys: pytest.CaptureFixture[str]) -> None:
         printed = said(capsys, "clamp.Tensor")
-        assert printed.count("torch.clamp(x, min=low, max=high)") == len(
-            {finding.place for _, finding in broken("clamp.Tensor")}
-        )
+        assert printed.count("```python") == len({finding.place for _, finding in broken("clamp.Tensor")})
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

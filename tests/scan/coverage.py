@@ -80,9 +80,11 @@ def hit_here_only(program: Program, point: Point, direction: Point, table: Table
     here = trace(program, point, table).hits
     moved = tuple(torch.add(x, v, alpha=BESIDE) for x, v in zip(point, direction, strict=True))
     try:
-        there = trace(program, moved, table).hits
-    except Exception:  # outside the domain
+        program.call(moved)
+    except Exception:  # outside the domain; an error of a row is not caught
         there = ()
+    else:
+        there = trace(program, moved, table).hits
     beside: dict[Kink, list[torch.Tensor]] = {}
     for kink, mask in there:
         beside.setdefault(kink, []).append(mask)

@@ -28,6 +28,7 @@ class Effort:
 
 QUICK = Effort(samples=4, coordinates=0, thorough=False)
 FULL = Effort(samples=24, coordinates=2, thorough=True)
+NO_ROWS = Table(())
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,9 @@ class Scan:
         """What is wrong with the table or the lists of reasons, as far as this entry shows; nothing if all is well."""
         if not self.probed:
             return [] if self.entry in UNPROBED else [f"{self.entry}: probed nowhere, without a reason: {self.failure}"]
-        if self.entry in reasons:
-            return (
-                [] if self.uncovered else [f"{self.entry}: all its kinks are covered; its reason is no longer needed"]
-            )
-        return [str(finding) for finding in self.uncovered]
+        if self.entry in reasons and not self.uncovered:
+            return [f"{self.entry}: all its kinks are covered; its reason is no longer needed"]
+        return [] if self.entry in reasons else [str(finding) for finding in self.uncovered]
 
 
 def scan(name: str, effort: Effort = QUICK, table: Table = KINKS) -> Scan:
@@ -106,7 +105,7 @@ def scan_programs(name: str, samples: list[Program], effort: Effort = QUICK, tab
     for program in samples:
         free = program.holding({k for k in range(len(program.moving)) if (k, len(program.moving)) in labels})
         try:
-            numbers = trace(free, free.point, table).numbers
+            numbers = trace(free, free.point, NO_ROWS).numbers  # an error of a row is not one of the operator
         except Exception as error:
             failure = _said(error)
             continue
@@ -129,7 +128,7 @@ def _places(
             yield verdict, None
             continue
         rows = hit_here_only(program, point, directions(point)["v"], table)
-        overloads = trace(program, point, table).overloads
+        overloads = trace(program, point, NO_ROWS).overloads
         yield verdict, Finding(name, program.description, place, verdict, overloads, rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -96,6 +97,12 @@ def test_an_entry_probed_nowhere_is_reported() -> None:
         raise ValueError("never")
 
     assert planted(refuses, VECTOR).complaints() == ["planted: probed nowhere, without a reason: ValueError: never"]
+
+
+def test_a_row_that_cannot_be_evaluated_is_no_quiet_gap() -> None:
+    broken = Table((replace(KINKS.of_overload("abs")[0], at="nonsense"),))
+    with pytest.raises(NameError, match="nonsense"):
+        planted(torch.abs, VECTOR, table=broken)
 
 
 def at(*numbers: float) -> tuple[torch.Tensor, ...]:
