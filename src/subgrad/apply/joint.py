@@ -198,10 +198,14 @@ def in_segments(native: Callable[[Arguments], Any], arguments: Arguments) -> Any
     with torch.no_grad():
         hits = _segment_hits(values, arguments)
         count = native({**arguments, "data": hits.to(data.dtype), "reduce": "sum", "initial": None})
-    if are_known_absent(count > 1):
+        initial = arguments["initial"]
+        # A tie with the constant that it starts from puts 0 into the set.
+        constant = torch.zeros_like(values, dtype=torch.bool) if initial is None else values == initial
+    if are_known_absent((count > 1) | constant):
         return values
     total = native({**arguments, "data": torch.where(hits, data, 0), "reduce": "sum", "initial": None})
-    return through(_Valued, torch.where(count > 1, total / count, values), values)
+    means = torch.where(count > 1, total / count, values)
+    return through(_Valued, torch.where(constant, 0, means), values)
 
 
 def _segment_hits(values: Tensor, arguments: Arguments) -> Tensor:

@@ -61,7 +61,10 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
         {"self": (0.0, 0.0), "dim": 0, "index": (0, 0, 1), "src": (2.0, 2.0, 3.0), "reduce": "amax"},
     ),
     "index_reduce": ({"self": (0.0, 0.0), "dim": 0, "index": (0, 0), "source": (2.0, 2.0), "reduce": "amax"},),
-    "segment_reduce": ({"data": (2.0, 2.0, 1.0), "reduce": "max", "lengths": (3,)},),
+    "segment_reduce": (
+        {"data": (2.0, 2.0, 1.0), "reduce": "max", "lengths": (3,)},
+        {"data": (2.0, 1.0, 0.5), "reduce": "max", "lengths": (3,), "initial": 2.0},
+    ),
     "_embedding_bag": ({"weight": ((2.0, 1.0), (2.0, 0.0)), "indices": (0, 1), "offsets": (0,), "mode": 2},),
     "max_pool2d_with_indices": (
         {"self": PLANE, "kernel_size": [2, 2], **POOLED},
@@ -87,7 +90,11 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     "_euclidean_dist": ({"x1": ((1.0, 2.0),), "x2": ((1.0, 2.0),)},),
     "std.correction": ({"self": (1.0, 1.0, 1.0), "dim": [0], "correction": 1},),
     "std_mean.correction": ({"self": (1.0, 1.0, 1.0), "dim": [0], "correction": 1},),
-    "renorm": ({"self": ((3.0, 4.0), (1.0, 0.0)), "p": 2, "dim": 0, "maxnorm": 5},),
+    "renorm": (
+        {"self": ((3.0, 4.0), (1.0, 0.0)), "p": 2, "dim": 0, "maxnorm": 5},
+        {"self": ((3.0, 0.0), (1.0, 0.0)), "p": 1, "dim": 0, "maxnorm": 2},
+        {"self": ((3.0, -3.0), (1.0, 0.5)), "p": float("inf"), "dim": 0, "maxnorm": 2},
+    ),
     "_linalg_svd": ({"A": EYE}, {"A": NOTHING}),
     "_linalg_eigh": ({"A": EYE},),
     "smooth_l1_loss": ({"self": (1.0, 2.0), "target": (1.0, 0.0), "reduction": 0, "beta": 0.0},),
@@ -110,6 +117,7 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     "div.Tensor_mode": ({"self": (2.0, 1.5), "other": (1.0, 1.0), "rounding_mode": "floor"},),
     "div.Scalar_mode": ({"self": (2.0, 1.5), "other": 1.0, "rounding_mode": "trunc"},),
     "heaviside": ({"self": (0.0, 1.0), "values": (0.5, 0.5)},),
+    "softplus": ({"self": (0.5, 1.0), "beta": 2, "threshold": 1},),
     "hardshrink": ({"self": (0.5, 1.0), "lambd": 0.5},),
     "where.self": ({"condition": (True, False), "self": (1.0, 1.0), "other": (0.0, 0.0)},),
     "atan2": ({"self": (0.0, 1.0), "other": (-1.0, 1.0)},),

@@ -30,6 +30,7 @@ JUMPS = (
     Kink("sgn",               "self == 0",                                  Jump()),
     Kink("heaviside",         "self == 0",                                  Jump()),
     Kink("hardshrink",        "self.abs() == lambd",                        Jump(), when="lambd > 0"),
+    Kink("softplus",          "self * beta == threshold",                   Jump("jump by what is left out beyond the threshold")),
     Kink("copysign.Tensor",   "(other == 0) & (self != 0)",                 Jump()),
     Kink("where.self",        "self != other",                              Jump("jump in what the condition compares")),
     Kink("atan2",             "(self == 0) & (other <= 0)",                 Jump()),

@@ -30,6 +30,7 @@ __all__ = [
     "repeated",
     "same_spectrum",
     "sign_of",
+    "slices",
     "tied",
     "tied_in_bags",
     "tied_in_segments",
@@ -163,13 +164,21 @@ def all_pairs(x: Tensor) -> Tensor:
 
 def norms(x: Tensor, p: float, dim: int) -> Tensor:
     """The norms of the slices along a dimension."""
-    return torch.linalg.vector_norm(x.movedim(dim, 0).flatten(1), p, dim=1)
+    return torch.linalg.vector_norm(slices(x, dim), p, dim=1)
 
 
-def same_spectrum(values: Tensor) -> Tensor:
-    """Where neighbouring singular or eigenvalues are equal, as far as they are known: computed, they carry rounding."""
-    scale = values.abs().amax(-1, keepdim=True) if values.shape[-1] else values
-    return values.diff(dim=-1).abs() <= values.shape[-1] * torch.finfo(values.dtype).eps * scale
+def slices(x: Tensor, dim: int) -> Tensor:
+    """The slices along a dimension, as rows."""
+    return x.movedim(dim, 0).flatten(1)
+
+
+def same_spectrum(values: Tensor, vanishing: bool = False) -> Tensor:
+    """Where neighbouring singular or eigenvalues are equal, or the last vanishes: computed, they carry rounding."""
+    if values.shape[-1] == 0:
+        return values != values
+    rounding = values.shape[-1] * torch.finfo(values.dtype).eps * values.abs().amax(-1, keepdim=True)
+    repeated = (values.diff(dim=-1).abs() <= rounding).any(-1, keepdim=True)
+    return repeated | (values[..., -1:] <= rounding) if vanishing else repeated
 
 
 def sign_of(x: Tensor | float) -> Tensor | float:
