@@ -12,7 +12,7 @@ from scan.classify import Verdict, classify, directions
 from scan.coverage import hit_here_only, trace
 from scan.places import places
 from scan.programs import Program, programs
-from scan.reasons import REASONS, UNPROBED
+from scan.reasons import REASONS, SELDOM, UNPROBED
 from subgrad.kinks import KINKS, Kink, Table
 from subgrad.kinks.sets import Jump
 
@@ -78,7 +78,7 @@ class Scan:
         """What is wrong with the table or the lists of reasons, as far as this entry shows; nothing if all is well."""
         if not self.probed:
             return [] if self.entry in UNPROBED else [f"{self.entry}: probed nowhere, without a reason: {self.failure}"]
-        if self.entry in reasons and not self.uncovered:
+        if self.entry in reasons and self.entry not in SELDOM and not self.uncovered:
             return [f"{self.entry}: all its kinks are covered; its reason is no longer needed"]
         return [] if self.entry in reasons else [str(finding) for finding in self.uncovered]
 

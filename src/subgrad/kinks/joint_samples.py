@@ -117,6 +117,7 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     "div.Tensor_mode": ({"self": (2.0, 1.5), "other": (1.0, 1.0), "rounding_mode": "floor"},),
     "div.Scalar_mode": ({"self": (2.0, 1.5), "other": 1.0, "rounding_mode": "trunc"},),
     "heaviside": ({"self": (0.0, 1.0), "values": (0.5, 0.5)},),
+    "frexp.Tensor": ({"self": (1.0, 3.0)},),
     "softplus": ({"self": (0.5, 1.0), "beta": 2, "threshold": 1},),
     "hardshrink": ({"self": (0.5, 1.0), "lambd": 0.5},),
     "where.self": ({"condition": (True, False), "self": (1.0, 1.0), "other": (0.0, 0.0)},),

@@ -30,6 +30,7 @@ JUMPS = (
     Kink("sgn",               "self == 0",                                  Jump()),
     Kink("heaviside",         "self == 0",                                  Jump()),
     Kink("hardshrink",        "self.abs() == lambd",                        Jump(), when="lambd > 0"),
+    Kink("frexp.Tensor",      "(self == 0) | (torch.frexp(self).mantissa.abs() == 0.5)", Jump()),
     Kink("softplus",          "self * beta == threshold",                   Jump("jump by what is left out beyond the threshold")),
     Kink("copysign.Tensor",   "(other == 0) & (self != 0)",                 Jump()),
     Kink("where.self",        "self != other",                              Jump("jump in what the condition compares")),

@@ -42,7 +42,7 @@ CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "hardswish": ({},),
     "softshrink": ({"lambd": 0.5}, {"lambd": 0.0}),
     "threshold": tuple({"threshold": at, "value": value} for at, value in ((0.0, 0.0), (0.7, 0.7), (0.0, -1.0))),
-    "logit": ({"eps": 0.25},),
+    "logit": ({"eps": 0.25}, {"eps": 0.75}),
     "clamp": tuple(
         {"min": low, "max": high}
         for low, high in ((0, 6), (-1.0, 1.0), (0.5, None), (None, 0.5), (0.5, 0.5), (1.0, -1.0))

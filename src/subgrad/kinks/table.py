@@ -58,6 +58,7 @@ ENTRYWISE = (
     Kink("softshrink",       "lambd",     Slopes(1.0, 1.0),                            0.0,          when="lambd == 0"),
     Kink("logit",            "eps",       Slopes(0.0, "1 / (eps * (1 - eps))"),        "right",      when="eps is not None and 0 < eps < 0.5"),
     Kink("logit",            "1 - eps",   Slopes("1 / (eps * (1 - eps))", 0.0),        "left",       when="eps is not None and 0 < eps < 0.5"),
+    Kink("logit",            "self == eps", Jump(),                                                  when="eps is not None and eps > 0.5"),
     Kink("threshold",        "threshold", Slopes(0.0, 1.0),                            "left",       when="value == threshold"),
     Kink("threshold",        "self == threshold", Jump(),                                            when="value != threshold"),
 
