@@ -19,9 +19,17 @@ table, for an operator that the entry calls, is hit at that very point and not b
 says jump. At an *edge* the domain ends or the function is infinite: there is nothing on one of the sides."""
 
 
+OPTIONS = {"full": "", "quick": " --quick"}
+
+
 def summary(scans: Sequence[Scan], effort: str) -> str:
     """The page: totals, entries with kinks, and everything that is not covered."""
-    parts = [TITLE, MEANING, f"Printed by `make scan` ({effort} scan), torch {torch.__version__}.", _totals(scans)]
+    parts = [
+        TITLE,
+        MEANING,
+        f"Printed by `scripts/scan.py{OPTIONS[effort]}`, torch {torch.__version__}.",
+        _totals(scans),
+    ]
     parts += [
         "## Entries with kinks or jumps",
         _table(("entry", "found", "for example at", "covered by"), _found(scans)),
