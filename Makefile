@@ -12,7 +12,7 @@ help:  ## this list
 survey: .venv/ready  ## what torch returns at every kink, and whether that keeps its rule
 	.venv/bin/subgrad survey
 
-test: lint test-newest test-oldest  ## all tests, on the newest and the oldest supported torch
+test: lint test-newest test-oldest  ## lint, all tests on the newest torch, and on the oldest what may differ there
 
 test-newest: .venv/ready
 	.venv/bin/pytest -n 2
