@@ -120,9 +120,11 @@ class Convention:
 
     def _refuse_early(self, name: str, choice: str | float) -> None:
         """Refuse a number that no call could accept; what depends on the call is refused when it is made."""
+        if isinstance(choice, str):
+            return
         sets = [kink.set for kink in KINKS[name] if not isinstance(kink.set, Jump)]
         joint = next((each for each in sets if isinstance(each, Joint)), None)
-        if joint is not None and not isinstance(choice, str):
+        if joint is not None:
             raise ValueError(
                 f"{name}={choice}: the set is the {joint}, and no single number is an element of it. "
                 f"Give the name of a convention: {', '.join(RULES)}."
@@ -133,7 +135,7 @@ class Convention:
             if not isinstance(each, Joint)
             if not isinstance(each, Slopes) or not names(each.left_slope) | names(each.right_slope)
         ]
-        if isinstance(choice, str) or self.surrogate or len(known) < len(sets):
+        if self.surrogate or len(known) < len(sets):
             return
         if not any(each.with_weight(choice) in each for each in known):
             raise ValueError(_outside(choice, Spot.of(KINKS[name][0], {}, ())))

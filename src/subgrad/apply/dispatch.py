@@ -87,10 +87,9 @@ def _in_place(op: Operator, form: str, originals: dict[str, Any]) -> Callable[..
         convention = active()
         if not convention.interferes:
             return original(keyset, self, *args, **kwargs)
-        arguments = op.bind((self, *args), kwargs)
+        arguments, in_place = op.bind((self, *args), kwargs), _caller(op, "in_place", originals, keyset)
         if not _choices(op, convention, arguments, _differentiated(op, arguments)):
-            return _caller(op, "in_place", originals, keyset)(arguments)
-        in_place = _caller(op, "in_place", originals, keyset)
+            return in_place(arguments)
 
         def native(arguments: Arguments) -> Tensor:
             """On a copy, since the derivative needs what is about to be overwritten; but in place there too: torch may
@@ -132,7 +131,7 @@ def _shares(op: Operator, convention: Convention, arguments: Arguments) -> bool:
     return any(convention.element(spot) is LEAST and torch_element(spot, INSTALLED) is not LEAST for spot in spots)
 
 
-def _caller(op: Operator, form: str, originals: dict[str, Any], keyset: Any) -> Callable[[Arguments], Any]:
+def _caller(op: Operator, form: str, originals: dict[str, Any], keyset: Any) -> Native:
     """Torch's own operator, or the one that a composite calls, in its functional or in-place form."""
 
     def native(arguments: Arguments) -> Any:

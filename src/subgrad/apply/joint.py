@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from inspect import signature
 from math import inf
 from typing import Any
 
@@ -16,11 +17,11 @@ from torch import Tensor
 from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 from subgrad.apply.gates import Gate, alias, below_autograd, outer_levels, same, through
-from subgrad.apply.rule import Arguments
-from subgrad.kinks.places import all_pairs, pairs
+from subgrad.apply.rule import Arguments, Native
+from subgrad.kinks.places import all_pairs, pairs, rounding, tied
 from subgrad.kinks.windows import Windows, adaptive, fractional, regular
 
-Repair = Callable[[Callable[[Arguments], Any], Arguments], Any]
+Repair = Callable[[Native, Arguments], Any]
 
 
 def is_readable(tensor: Tensor) -> bool:
@@ -40,7 +41,7 @@ def are_known_absent(places: Tensor) -> bool:
 # Selections along a line: every tied entry stands for the mean of all, whichever of them torch selects.
 
 
-def along_lines(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+def along_lines(native: Native, arguments: Arguments) -> Any:
     """`max`, `sort`, `topk` and the like: the operator on entries whose derivatives are shared with those they tie."""
     x, dim = arguments["self"], arguments["dim"]
     if x.ndim == 0 or x.numel() == 0:
@@ -54,11 +55,16 @@ def along_lines(native: Callable[[Arguments], Any], arguments: Arguments) -> Any
 def _groups(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """For each entry along a dimension the number of its group of equal entries, and how many there are in it."""
     values, order = x.sort(dim=dim, stable=True)
-    starts = torch.ones_like(order)
-    rest = values.shape[dim] - 1
-    starts.narrow(dim, 1, rest).copy_(values.narrow(dim, 1, rest) != values.narrow(dim, 0, rest))
-    groups = torch.zeros_like(order).scatter(dim, order, starts.cumsum(dim) - 1)
+    groups = torch.zeros_like(order).scatter(dim, order, _runs(values, dim))
     return groups, _counted(groups, dim)
+
+
+def _runs(values: Tensor, dim: int) -> Tensor:
+    """For each entry along a dimension the number of the run of equal entries that it is in."""
+    rest = values.shape[dim] - 1
+    starts = torch.zeros_like(values, dtype=torch.long)
+    starts.narrow(dim, 1, rest).copy_(values.narrow(dim, 1, rest) != values.narrow(dim, 0, rest))
+    return starts.cumsum(dim)
 
 
 def _counted(groups: Tensor, dim: int) -> Tensor:
@@ -74,7 +80,8 @@ class _Shared(Gate):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, groups: Tensor, count: Tensor, blocked: Tensor | None) -> Tensor:
         ctx.dim = dim
-        ctx.groups, ctx.count, ctx.blocked = groups, count, blocked
+        ctx.save_for_backward(groups, count, blocked)
+        ctx.save_for_forward(groups, count, blocked)
         with outer_levels():
             return same(x)
 
@@ -88,22 +95,25 @@ class _Shared(Gate):
 
 
 def _share(ctx: Any, vector: Tensor) -> Tensor:
-    sums = torch.zeros_like(vector).scatter_add(ctx.dim, ctx.groups, vector)
-    shared = torch.where(ctx.count > 1, sums.gather(ctx.dim, ctx.groups) / ctx.count, vector)
-    return shared if ctx.blocked is None else torch.where(ctx.blocked, 0.0, shared)
+    groups, count, blocked = ctx.saved_tensors
+    sums = torch.zeros_like(vector).scatter_add(ctx.dim, groups, vector)
+    shared = torch.where(count > 1, sums.gather(ctx.dim, groups) / count, vector)
+    return shared if blocked is None else torch.where(blocked, 0.0, shared)
 
 
 # Selections from windows and prefixes, which overlap: the mean of the tied entries, beside the native result.
 
 
-def in_windows(windows_of: Callable[[Arguments], Windows]) -> Repair:
+def in_windows(windows_of: Callable[..., Windows]) -> Repair:
     """Pooling: a window shares its cotangent among the entries that are its largest."""
+    names = list(signature(windows_of).parameters)[1:]  # those of the operator, after its input
 
-    def repair(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+    def repair(native: Native, arguments: Arguments) -> Any:
         values, indices = native(arguments)
         if values.numel() == 0:
             return values, indices
-        windows, x = windows_of(arguments), arguments["self"]
+        x = arguments["self"]
+        windows = windows_of(x, *(arguments[name] for name in names))
         with torch.no_grad():
             hits = ((entries == values) & valid for entries, valid in windows.columns(x))
             count = reduce(torch.add, (each.short() for each in hits))
@@ -139,7 +149,7 @@ def _means_of_tied(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -
     return values.reshape(-1).index_copy(0, tied, means).view_as(values)
 
 
-def over_prefixes(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+def over_prefixes(native: Native, arguments: Arguments) -> Any:
     """`cummax` and `cummin`: an entry shares with those before it that tie with the running extreme."""
     values, indices = native(arguments)
     x, dim = arguments["self"], arguments["dim"]
@@ -147,10 +157,7 @@ def over_prefixes(native: Callable[[Arguments], Any], arguments: Arguments) -> A
         return values, indices
     with torch.no_grad():
         hits = x == values
-        rest = x.shape[dim] - 1
-        starts = torch.ones_like(indices)
-        starts.narrow(dim, 1, rest).copy_(values.narrow(dim, 1, rest) != values.narrow(dim, 0, rest))
-        runs = starts.cumsum(dim)
+        runs = _runs(values, dim)
         count = _running_sum(hits.long(), runs, dim)
     if are_known_absent(count > 1):
         return values, indices
@@ -190,7 +197,7 @@ class _Valued(Gate):
 # Where torch returns no element at all.
 
 
-def in_segments(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+def in_segments(native: Native, arguments: Arguments) -> Any:
     """`segment_reduce`: torch shares positive cotangents and repeats negative ones."""
     values, data = native(arguments), arguments["data"]
     if arguments["reduce"] not in ("max", "min") or values.numel() == 0:
@@ -223,22 +230,22 @@ def _segment_hits(values: Tensor, arguments: Arguments) -> Tensor:
 def largest_distances(pairs_of: Callable[[Arguments], Tensor]) -> Repair:
     """`cdist` and `pdist` with p = inf: torch gives every tied coordinate a whole slope."""
 
-    def repair(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+    def repair(native: Native, arguments: Arguments) -> Any:
         values = native(arguments)
         if arguments["p"] != inf or values.numel() == 0:
             return values
         differences = pairs_of(arguments)
         with torch.no_grad():
-            tied = (differences.abs() == values.unsqueeze(-1)).sum(-1) > 1
-        if are_known_absent(tied):
+            ties = tied(differences.abs(), values.unsqueeze(-1), -1).squeeze(-1)
+        if are_known_absent(ties):
             return values
         norms = torch.linalg.vector_norm(differences, inf, dim=-1)
-        return through(_Valued, torch.where(tied, norms, values), values)
+        return through(_Valued, torch.where(ties, norms, values), values)
 
     return repair
 
 
-def without_smoothing(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+def without_smoothing(native: Native, arguments: Arguments) -> Any:
     """`smooth_l1_loss` with beta 0 is `l1_loss`, whose kink is that of `abs`; torch's own slope is -1 for both."""
     if arguments["beta"] != 0:
         return native(arguments)
@@ -248,12 +255,12 @@ def without_smoothing(native: Callable[[Arguments], Any], arguments: Arguments) 
 # Spectra: equal values share, whichever basis torch found for them; singular values that are 0 take nothing.
 
 
-def singular_values(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+def singular_values(native: Native, arguments: Arguments) -> Any:
     u, values, vh = native(arguments)
     return u, _shared_spectrum(values, zero_is_a_kink=True), vh
 
 
-def eigenvalues(native: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+def eigenvalues(native: Native, arguments: Arguments) -> Any:
     values, vectors = native(arguments)
     return _shared_spectrum(values, zero_is_a_kink=False), vectors
 
@@ -263,29 +270,14 @@ def _shared_spectrum(values: Tensor, zero_is_a_kink: bool) -> Tensor:
     if values.numel() == 0:
         return values
     with torch.no_grad():
-        rounding = values.shape[-1] * torch.finfo(values.dtype).eps * values.abs().amax(-1, keepdim=True)
         starts = torch.zeros_like(values, dtype=torch.long)
-        starts[..., 1:] = values.diff(dim=-1).abs() > rounding
+        starts[..., 1:] = values.diff(dim=-1).abs() > rounding(values)
         groups = starts.cumsum(-1)
         count = _counted(groups, -1)
-        blocked = values <= rounding if zero_is_a_kink else torch.zeros_like(values, dtype=torch.bool)
+        blocked = values <= rounding(values) if zero_is_a_kink else torch.zeros_like(values, dtype=torch.bool)
     if are_known_absent((count > 1) | blocked):
         return values
     return through(_Shared, values, -1, groups, count, blocked)
-
-
-def _regular(arguments: Arguments) -> Windows:
-    names = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
-    return regular(*(arguments[name] for name in names))
-
-
-def _adaptive(arguments: Arguments) -> Windows:
-    return adaptive(arguments["self"], arguments["output_size"])
-
-
-def _fractional(arguments: Arguments) -> Windows:
-    names = ("self", "kernel_size", "output_size", "random_samples")
-    return fractional(*(arguments[name] for name in names))
 
 
 REPAIRS: dict[str, Repair] = {
@@ -293,9 +285,9 @@ REPAIRS: dict[str, Repair] = {
         ("max.dim", "min.dim", "median.dim", "nanmedian.dim", "kthvalue", "sort", "sort.stable", "topk"), along_lines
     ),
     **dict.fromkeys(("cummax", "cummin"), over_prefixes),
-    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), in_windows(_regular)),
-    **dict.fromkeys(("adaptive_max_pool2d", "adaptive_max_pool3d"), in_windows(_adaptive)),
-    **dict.fromkeys(("fractional_max_pool2d", "fractional_max_pool3d"), in_windows(_fractional)),
+    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), in_windows(regular)),
+    **dict.fromkeys(("adaptive_max_pool2d", "adaptive_max_pool3d"), in_windows(adaptive)),
+    **dict.fromkeys(("fractional_max_pool2d", "fractional_max_pool3d"), in_windows(fractional)),
     "segment_reduce": in_segments,
     "_cdist_forward": largest_distances(lambda arguments: pairs(arguments["x1"], arguments["x2"])),
     "_pdist_forward": largest_distances(lambda arguments: all_pairs(arguments["self"])),
@@ -309,5 +301,5 @@ LEFT_TO_TORCH = {
     "_embedding_bag": "a bag keeps only the index that torch selected",
     "grid_sampler_2d": "the slopes of both cells would have to be computed",
     "grid_sampler_3d": "the slopes of both cells would have to be computed",
-    "renorm": "torch takes the side on which nothing is scaled",
+    "renorm": "the slopes of both sides would have to be computed",
 }

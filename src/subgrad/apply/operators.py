@@ -58,10 +58,6 @@ class Operator:
         return used.isdisjoint(self.tensor_names)
 
     @cached_property
-    def is_random(self) -> bool:
-        return torch.Tag.nondeterministic_seeded in overload(self.op).tags
-
-    @cached_property
     def in_place(self) -> str | None:
         """The overload that writes into ``self``, if there is one."""
         name, dot, form = self.op.partition(".")

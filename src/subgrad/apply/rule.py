@@ -27,7 +27,7 @@ from subgrad.kinks.sets import Element
 
 Arguments = Mapping[str, Any]
 # An operator with torch's own derivative, called with named arguments.
-Native = Callable[[Arguments], Tensor]
+Native = Callable[[Arguments], Any]
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ SELECTIONS = (
     Kink("scatter_reduce.two", "tied_when_scattered(self, dim, index, src, reduce, include_self)", Joint("simplex over the tied entries", ("self", "src")), "least", when=REDUCED),
     Kink("index_reduce",    "tied_when_indexed(self, dim, index, source, reduce, include_self)", Joint("simplex over the tied entries", ("self", "source")), "least", when=REDUCED),
     Kink("segment_reduce",  "tied_in_segments(data, reduce, lengths, offsets, axis)", Joint("simplex over the tied entries", ("data",)), None, when="reduce in ('max', 'min')"),  # shared for positive cotangents, whole for negative ones
-    Kink("segment_reduce",  "data == initial",                                   Joint("segment to the constant that it starts from", ("data",), middle=False), "one", when="reduce in ('max', 'min') and initial is not None"),
+    Kink("segment_reduce",  "tied_in_segments(data, reduce, lengths, offsets, axis, initial)",  Joint("segment to the constant that it starts from", ("data",), middle=False), "one", when="reduce in ('max', 'min') and initial is not None"),
     Kink("_embedding_bag",  "tied_in_bags(weight, indices, offsets)",            Joint("simplex over the tied entries", ("weight",)), "one", when="mode == 2"),
 
     Kink("max_pool2d_with_indices", "tied_in_windows(self, regular(self, kernel_size, stride, padding, dilation, ceil_mode))", WINDOW, "one"),
@@ -89,8 +89,8 @@ NORMS = (
     Kink("std.correction",     "constant(self, dim)",          Joint("ball among deviations from the mean"), "least"),
     Kink("std_mean.correction", "constant(self, dim)",         Joint("ball among deviations from the mean"), "least"),
     Kink("renorm",             "norms(self, p, dim) == maxnorm", Joint("segment between the identity and the projection", middle=False), "one"),
-    Kink("renorm",             "self == 0",                    Joint("[-1, 1] in every entry that is 0"), "least", when="p == 1"),
-    Kink("renorm",             "tied(slices(self, dim).abs(), slices(self, dim).abs().amax(1, True), 1)", Joint("simplex over the tied entries, with their signs", middle=False), "one", when="p == inf"),
+    Kink("renorm",             "(slices(self, dim) == 0) & (norms(self, p, dim) > maxnorm)[:, None]", Joint("[-1, 1] in every entry that is 0"), "least", when="p == 1"),
+    Kink("renorm",             "tied(slices(self, dim).abs(), slices(self, dim).abs().amax(1, True), 1) & (norms(self, p, dim) > maxnorm)[:, None]", Joint("simplex over the tied entries, with their signs", middle=False), "one", when="p == inf"),
     Kink("_linalg_svd",        "same_spectrum(torch.linalg.svdvals(A), vanishing=True)", SPECTRUM, "one"),
     Kink("_linalg_eigh",       "same_spectrum(torch.linalg.eigvalsh(A, UPLO))", SPECTRUM, "one"),
 )

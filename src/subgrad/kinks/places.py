@@ -114,19 +114,21 @@ def tied_when_indexed(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce
     return tied_when_scattered(x, dim, index, source, reduce, include_self)
 
 
-def tied_in_segments(data: Tensor, reduce: str, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> Tensor:
-    """Which segments of ``segment_reduce`` select among equal entries."""
+def tied_in_segments(
+    data: Tensor, reduce: str, lengths: Tensor | None, offsets: Tensor | None, axis: int, initial: float | None = None
+) -> Tensor:
+    """Which segments of ``segment_reduce`` select among equal entries, or one that equals where it starts from."""
     if lengths is None:
         assert offsets is not None, "segment_reduce is given one of the two"
         lengths = offsets.diff(dim=axis)
     batches = data.flatten(0, axis - 1) if axis else data.unsqueeze(0)
     found = [data.new_zeros(0, dtype=torch.bool)]
     for batch, sizes in zip(batches, lengths.reshape(len(batches), -1).tolist(), strict=True):
-        covered = batch[: sum(sizes)]
-        for segment in covered.split(sizes):
+        for segment in batch[: sum(sizes)].split(sizes):
             if len(segment):
                 selected = segment.amax(0) if reduce == "max" else segment.amin(0)
-                found.append(tied(segment, selected, 0).flatten())
+                met = tied(segment, selected, 0) if initial is None else selected == initial
+                found.append(met.flatten())
     return torch.cat(found)
 
 
@@ -172,13 +174,17 @@ def slices(x: Tensor, dim: int) -> Tensor:
     return x.movedim(dim, 0).flatten(1)
 
 
+def rounding(values: Tensor) -> Tensor:
+    """What singular and eigenvalues, being computed, are not known to."""
+    return values.shape[-1] * torch.finfo(values.dtype).eps * values.abs().amax(-1, keepdim=True)
+
+
 def same_spectrum(values: Tensor, vanishing: bool = False) -> Tensor:
-    """Where neighbouring singular or eigenvalues are equal, or the last vanishes: computed, they carry rounding."""
+    """Where neighbouring singular or eigenvalues are equal, or the last vanishes, as far as they are known."""
     if values.shape[-1] == 0:
         return values != values
-    rounding = values.shape[-1] * torch.finfo(values.dtype).eps * values.abs().amax(-1, keepdim=True)
-    repeated = (values.diff(dim=-1).abs() <= rounding).any(-1, keepdim=True)
-    return repeated | (values[..., -1:] <= rounding) if vanishing else repeated
+    repeated = (values.diff(dim=-1).abs() <= rounding(values)).any(-1, keepdim=True)
+    return repeated | (values[..., -1:] <= rounding(values)) if vanishing else repeated
 
 
 def sign_of(x: Tensor | float) -> Tensor | float:

@@ -10,6 +10,7 @@ from subgrad.apply.joint import LEFT_TO_TORCH
 from subgrad.kinks import KINKS
 from subgrad.kinks.composites import THROUGH
 from subgrad.kinks.places import WORDS
+from subgrad.report.repro import NOTES
 from subgrad.report.text import call, element, verdict
 from subgrad.survey.measure import Finding
 
@@ -21,7 +22,7 @@ torch keeps its documented rule at {kept} and breaks it at {broken}; {jumps} are
 One line is one kink and one call on it: the set of generalised derivatives in the arguments that are differentiated;
 the element that torch returns, in forward mode too where that is another, and nan too where it does not grow with the
 cotangent; and what PyTorch's
-[documented rule](https://docs.pytorch.org/docs/stable/notes/autograd.html#gradients-for-non-differentiable-functions),
+[documented rule]({notes}),
 the element of least norm, says to it: `kept`, or `broken` and what it asks for. To the letter it asks for it where the
 function is convex or concave nearby: `subgrad survey --repro OPERATOR` looks, and reports it with code in plain torch.
 
@@ -77,6 +78,7 @@ def kinks_page(findings: Sequence[Finding]) -> str:
     kinks = [finding for finding in findings if finding not in jumps]
     verdicts = [finding.keeps_rule for finding in kinks]
     return PAGE.format(
+        notes=NOTES,
         version=torch.__version__.partition("+")[0],
         places=len(findings),
         kept=verdicts.count(True),
