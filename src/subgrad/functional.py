@@ -36,7 +36,7 @@ def _torch_function(name: str) -> Callable[..., Any]:
 def _call(name: str, like: str | Convention, *args: Any, **kwargs: Any) -> Tensor:
     """Run a torch function under a convention of its own; a single node of compiled graphs."""
     install()
-    with Scope(convention(like), fixed=True):
+    with Scope(convention(like)):
         return _torch_function(name)(*args, **kwargs)
 
 

@@ -4,36 +4,46 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
+from torch._guards import TracingContext
+
 from subgrad.conventions import Convention
 
 
 class Scope:
-    """One entered and not yet left use of a convention.
+    """One entered and not yet left use of a convention."""
 
-    A fixed one belongs to the call itself, as in `subgrad.functional.clamp(..., convention=...)`: what is compiled from
-    that call depends on no convention outside of it.
-    """
-
-    def __init__(self, convention: Convention, *, fixed: bool = False):
+    def __init__(self, convention: Convention):
         self.convention = convention
-        self.fixed = fixed
 
     def __enter__(self) -> Convention:
-        _entered.set((*_entered.get(), self))
+        _put((*_entered(), self))
         return self.convention
 
     def __exit__(self, *exception: object) -> None:
         # Wherever it stands: generators and exit stacks may leave in another order than they entered.
-        entered = _entered.get()
+        entered = _entered()
         for position in reversed(range(len(entered))):
             if entered[position] is self:
-                _entered.set(entered[:position] + entered[position + 1 :])
-                return
+                return _put(entered[:position] + entered[position + 1 :])
 
 
 # Innermost last. New threads start with none, tasks with those of their creator.
-_entered: ContextVar[tuple[Scope, ...]] = ContextVar("subgrad_scopes", default=())
+_scopes: ContextVar[tuple[Scope, ...]] = ContextVar("subgrad_scopes", default=())
 _default = Convention("torch")
+
+
+def _entered() -> tuple[Scope, ...]:
+    """The scopes of this thread or task; while a function is compiled, those that its own code has entered."""
+    trace = TracingContext.try_get()
+    return _scopes.get() if trace is None else getattr(trace, "subgrad_scopes", ())
+
+
+def _put(entered: tuple[Scope, ...]) -> None:
+    trace = TracingContext.try_get()
+    if trace is None:
+        _scopes.set(entered)
+    else:  # a trace that fails takes its scopes with it
+        trace.subgrad_scopes = entered  # type: ignore[attr-defined]
 
 
 def active() -> Convention:
@@ -44,14 +54,29 @@ def active() -> Convention:
     ...     subgrad.active()
     Convention('min-norm')
     """
-    entered = _entered.get()
+    entered = _entered() or _scopes.get()
     return entered[-1].convention if entered else _default
 
 
-def is_fixed() -> bool:
-    """Whether the convention in force belongs to the call itself."""
-    entered = _entered.get()
-    return bool(entered) and entered[-1].fixed
+def leave_innermost() -> None:
+    """Leave what the code being compiled has entered last."""
+    entered = _entered()
+    if not entered:  # cut in two, as DDP's optimizer does, and each part traced alone
+        raise RuntimeError(
+            "The graph of a compiled function was split inside its `with subgrad.use(...)`. Put the `with` around the "
+            "call of the compiled function."
+        )
+    _put(entered[:-1])
+
+
+def leave_all() -> None:
+    """Leave all that the code being compiled has entered."""
+    _put(())
+
+
+def is_chosen_inside() -> bool:
+    """Whether the code being compiled chooses the convention itself, so that it depends on none outside of it."""
+    return TracingContext.try_get() is not None and bool(_entered())
 
 
 def set_process_default(convention: Convention) -> None:

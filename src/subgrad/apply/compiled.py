@@ -17,7 +17,7 @@ import torch
 from torch._C._dynamo import eval_frame
 from torch._guards import Guard, TracingContext
 
-from subgrad.apply.active import active, is_fixed
+from subgrad.apply.active import active, is_chosen_inside
 from subgrad.conventions import Convention
 from subgrad.version import __version__
 
@@ -45,13 +45,25 @@ def keep_from_being_compiled(kernel: Callable[..., Any]) -> None:
     eval_frame.set_code_exec_strategy(kernel.__code__, eval_frame._FrameExecStrategy(skip, skip))
 
 
+def refuse_export() -> None:
+    """An exported graph holds operators, not conventions: it would not remember the one chosen inside."""
+    if torch.compiler.is_exporting():
+        raise RuntimeError(
+            "A convention that is chosen inside an exported function would be lost: exported programs take the one in "
+            "force where they run. Put `with subgrad.use(...):` around the call of the exported program."
+        )
+
+
 def note_kink() -> None:
     """Called by every kernel: if it runs because Dynamo traces, tie the graph to the convention in force."""
-    context = TracingContext.try_get()
-    if context is not None and not is_fixed() and not hasattr(context, "subgrad_convention"):
-        context.subgrad_convention = active()  # type: ignore[attr-defined]
+    trace: Any = TracingContext.try_get()
+    if trace is None or is_chosen_inside() or torch.compiler.is_exporting():
+        return
+    if not hasattr(trace, "subgrad_guard"):
+        trace.subgrad_guard = _guard(active())
         _tag_cache_entries(active())
-        context.guards_context.dynamo_guards.add(_guard(active()))
+    # Once more if Dynamo has taken it back, with a part that it traces again.
+    trace.guards_context.dynamo_guards.add(trace.subgrad_guard)
 
 
 def _guard(convention: Convention) -> Guard:
@@ -62,15 +74,20 @@ def _guard(convention: Convention) -> Guard:
         builder.guard_manager.root.add_lambda_guard(
             lambda _: active() == convention, [f"subgrad.active() == {convention!r}"], None
         )
-        # Guards are built when the graph has been compiled: the user's own tag is back from here on.
-        _tag_cache_entries(Convention("torch"))
 
     return GlobalStateSource().make_guard(create)
 
 
 def _tag_cache_entries(convention: Convention) -> None:
-    """Append the convention to the user's cache tag, or take it off again."""
-    user_tag = torch.compiler.config.cache_key_tag.partition(_MARK)[0]
-    torch.compiler.config.cache_key_tag = (
-        f"{user_tag}{_MARK}{__version__} {convention!r}]" if convention.interferes else user_tag
-    )
+    """Append the convention to the user's cache tag until nothing is being compiled any more, whatever is raised."""
+    from torch._dynamo.callback import callback_handler
+
+    if _restore_tag not in callback_handler.end_callbacks:  # a reset of Dynamo takes it out
+        callback_handler.register_end_callback(_restore_tag)
+    _restore_tag()
+    if convention.interferes:
+        torch.compiler.config.cache_key_tag += f"{_MARK}{__version__} {convention!r}]"
+
+
+def _restore_tag(_: Any = None) -> None:
+    torch.compiler.config.cache_key_tag = torch.compiler.config.cache_key_tag.partition(_MARK)[0]

@@ -13,14 +13,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKey
 from torch.autograd import forward_ad
 from torch.torch_version import TorchVersion
 
-from subgrad.apply import compiled
+from subgrad.apply import compiled, layouts
 from subgrad.apply.active import active
 from subgrad.apply.gates import below_autograd, laid_out
 from subgrad.apply.joint import REPAIRS
 from subgrad.apply.operators import Operator, operator
+from subgrad.apply.recompute import tie_checkpoints
 from subgrad.apply.rule import Arguments, Choice, Native, take
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import KINKS, Kink
@@ -28,6 +30,7 @@ from subgrad.kinks.overloads import overload
 from subgrad.kinks.sets import LEAST, Ball, Element, Joint, Jump, Slopes, Ties
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
+LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
 INSTALLED = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"  # the column of the table that describes it
 VERSIONS = ("torch-2.13", "torch-2.14")
 
@@ -44,13 +47,17 @@ def install() -> None:
         if _library is not None:
             return
         compiled.remember_unguarded_graphs()
+        tie_checkpoints()
+        # TorchScript's optimiser differentiates by formulas of its own, past every kernel. Asked at each call, so that
+        # what it has optimised before is covered too.
+        torch._C._jit_set_profiling_mode(False)
         library = torch.library.Library("aten", "IMPL")
-        for key in (f"Autograd{backend}" for backend in BACKENDS):
+        for key in (f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS)):
             for op, kernel in _kernels(key).items():
                 compiled.keep_from_being_compiled(kernel)
                 library.impl(op, kernel, key, with_keyset=True, allow_override=True)
                 # The Python dispatcher, which compiling uses, remembers who answered before.
-                overload(op)._uncache_dispatch(getattr(torch._C.DispatchKey, key))
+                overload(op)._uncache_dispatch(getattr(DispatchKey, key))
         _library = library
 
 
@@ -59,15 +66,29 @@ def _kernels(key: str) -> dict[str, Callable[..., Tensor]]:
     operators = [operator(op) for op in KINKS.entrywise]
     joint = [operator(op) for op in REPAIRS]
     overloads = [op for each in (*operators, *joint) for op in (each.op, each.in_place) if op]
-    originals = {op: torch.library.get_kernel(f"aten::{op}", key) for op in overloads}
+    originals = {op: _original(op, key) for op in overloads}
     kernels = {each.op: _functional(each, originals) for each in operators}
     kernels |= {each.op: _joint(each, originals) for each in joint}
     kernels |= {each.in_place: _in_place(each, each.in_place, originals) for each in operators if each.in_place}
     return kernels
 
 
+def _original(op: str, key: str) -> Callable[..., Any]:
+    """Torch's own kernel. Where it has a Python one besides, for shapes that are symbols, compiling means that one."""
+    kernel, python_kernels = torch.library.get_kernel(f"aten::{op}", key).call_boxed, overload(op).py_kernels
+
+    def original(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if python_kernels and torch._C._dispatch_tls_is_dispatch_key_included(DispatchKey.PythonDispatcher):
+            in_python = python_kernels.get(DispatchKey.Autograd)
+            if in_python is not None:
+                return in_python(*args, **kwargs)
+        return kernel(keyset, *args, **kwargs)
+
+    return original
+
+
 def _functional(op: Operator, originals: dict[str, Any]) -> Callable[..., Tensor]:
-    original = originals[op.op].call_boxed
+    original = originals[op.op]
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
         compiled.note_kink()
@@ -80,7 +101,7 @@ def _functional(op: Operator, originals: dict[str, Any]) -> Callable[..., Tensor
 
 
 def _in_place(op: Operator, form: str, originals: dict[str, Any]) -> Callable[..., Tensor]:
-    original = originals[form].call_boxed
+    original = originals[form]
 
     def kernel(keyset: Any, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         compiled.note_kink()
@@ -90,6 +111,8 @@ def _in_place(op: Operator, form: str, originals: dict[str, Any]) -> Callable[..
         arguments, in_place = op.bind((self, *args), kwargs), _caller(op, "in_place", originals, keyset)
         if not _choices(op, convention, arguments, _differentiated(op, arguments)):
             return in_place(arguments)
+        if not layouts.is_plain(arguments):
+            layouts.refuse(op, convention, arguments)
 
         def native(arguments: Arguments) -> Tensor:
             """On a copy, since the derivative needs what is about to be overwritten; but in place there too: torch may
@@ -104,7 +127,7 @@ def _in_place(op: Operator, form: str, originals: dict[str, Any]) -> Callable[..
 
 
 def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
-    original, repair = originals[op.op].call_boxed, REPAIRS[op.op]
+    original, repair = originals[op.op], REPAIRS[op.op]
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         compiled.note_kink()
@@ -113,7 +136,11 @@ def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
             return original(keyset, *args, **kwargs)
         arguments = op.bind(args, kwargs)
         native = _caller(op, "op", originals, keyset)
-        return repair(native, arguments) if _shares(op, convention, arguments) else native(arguments)
+        if not _shares(op, convention, arguments):
+            return native(arguments)
+        if not layouts.is_plain(arguments):
+            layouts.refuse(op, convention, arguments)
+        return repair(native, arguments)
 
     return kernel
 
@@ -136,7 +163,7 @@ def _caller(op: Operator, form: str, originals: dict[str, Any], keyset: Any) -> 
 
     def native(arguments: Arguments) -> Any:
         base, arguments = op.base(arguments)
-        return originals[getattr(base, form)].call_boxed(keyset, *base.args(arguments), **base.kwargs(arguments))
+        return originals[getattr(base, form)](keyset, *base.args(arguments), **base.kwargs(arguments))
 
     return native
 
@@ -146,6 +173,8 @@ def _run(op: Operator, convention: Convention, arguments: Arguments, native: Nat
     choices = _choices(op, convention, arguments, differentiated)
     if not choices:
         return native(arguments)
+    if not layouts.is_plain(arguments):
+        return layouts.on_values(op, convention, arguments)
     operands = [name for name in op.operands if name in differentiated]
     return take(native, _value(op, arguments, choices), arguments, operands, choices)
 
@@ -171,7 +200,7 @@ def _choices(
 ) -> list[Choice]:
     """What the convention takes out of torch's hands in this call; nothing where both agree anyway."""
     self = arguments["self"]
-    if differentiated.isdisjoint(op.operands) or self.is_complex() or self.layout is not torch.strided:
+    if differentiated.isdisjoint(op.operands) or self.is_complex():
         return []
     rest = (differentiated, self.dtype, forward_ad._current_level >= 0)
     if not op.slopes_are_numbers:

@@ -13,9 +13,16 @@ import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction as Gate
+from torch.autograd.function import _SingleLevelFunction
 
 __all__ = ["Gate", "alias", "below_autograd", "laid_out", "outer_levels", "same", "through"]
+
+
+class Gate(_SingleLevelFunction):
+    """A function with derivatives of its own at one level of autograd."""
+
+    # Compiled autograd asks for it, and only torch.autograd.Function has it.
+    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
 
 
 def through(gate: Any, *args: Any) -> Any:

@@ -123,7 +123,7 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
             means = _means_of_tied(x, values, windows, count)
         else:
             return values, indices
-        return through(_Valued, means, values), indices
+        return _valued(means, values), indices
 
     return repair
 
@@ -163,7 +163,7 @@ def over_prefixes(native: Native, arguments: Arguments) -> Any:
         return values, indices
     total = _running_sum(torch.where(hits, x, 0), runs, dim)
     means = torch.where(count > 1, total / count.clamp(min=1), values)
-    return through(_Valued, means, values), indices
+    return _valued(means, values), indices
 
 
 def _running_sum(x: Tensor, runs: Tensor, dim: int) -> Tensor:
@@ -175,6 +175,11 @@ def _running_sum(x: Tensor, runs: Tensor, dim: int) -> Tensor:
         x = torch.cat([x.narrow(dim, 0, step), here + torch.where(together, earlier, 0)], dim)
         step *= 2
     return x
+
+
+def _valued(derivative: Tensor, value: Tensor) -> Tensor:
+    # Cut off before it enters: compiled autograd cannot take None for the gradient of what has one.
+    return through(_Valued, derivative, alias(value))
 
 
 class _Valued(Gate):
@@ -212,7 +217,7 @@ def in_segments(native: Native, arguments: Arguments) -> Any:
         return values
     total = native({**arguments, "data": torch.where(hits, data, 0), "reduce": "sum", "initial": None})
     means = torch.where(count > 1, total / count, values)
-    return through(_Valued, torch.where(constant, 0, means), values)
+    return _valued(torch.where(constant, 0, means), values)
 
 
 def _segment_hits(values: Tensor, arguments: Arguments) -> Tensor:
@@ -240,7 +245,7 @@ def largest_distances(pairs_of: Callable[[Arguments], Tensor]) -> Repair:
         if are_known_absent(ties):
             return values
         norms = torch.linalg.vector_norm(differences, inf, dim=-1)
-        return through(_Valued, torch.where(ties, norms, values), values)
+        return _valued(torch.where(ties, norms, values), values)
 
     return repair
 

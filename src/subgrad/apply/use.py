@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
+import torch
+
 from subgrad.apply import compiled, dispatch
 from subgrad.apply.active import Scope, set_process_default
 from subgrad.conventions import Convention, convention
@@ -52,9 +54,23 @@ class use(Scope):
         super().__init__(convention(like))
 
     def __enter__(self) -> Convention:
+        if torch.compiler.is_dynamo_compiling():
+            from subgrad.apply.in_graph import enter
+
+            enter(self.convention)
+            return self.convention
+        compiled.refuse_export()
         dispatch.install()
         compiled.forget_unguarded_graphs()
         return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            from subgrad.apply.in_graph import leave
+
+            leave()
+        else:
+            super().__exit__(*exception)
 
     def __call__(self, function: Function) -> Function:
         if inspect.isgeneratorfunction(function):
@@ -111,3 +127,8 @@ class use(Scope):
 
     def __repr__(self) -> str:
         return f"use({self.convention!r})"
+
+
+# Called where a graph breaks they are to run as they are; Dynamo still sees through them where it inlines them.
+compiled.keep_from_being_compiled(use.__enter__)
+compiled.keep_from_being_compiled(use.__exit__)

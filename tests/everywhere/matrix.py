@@ -1,0 +1,50 @@
+"""The matrix: every capability under every convention with every family, as an outcome in words."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from everywhere.capabilities import CAPABILITIES
+from everywhere.families import FAMILIES
+from torch import Tensor
+
+import subgrad
+from subgrad.conventions import RULES
+
+OWN = subgrad.Convention("min-norm", clamp=0.25, relu=1.0)
+CONVENTIONS = {**{name: subgrad.Convention(name) for name in RULES}, repr(OWN): OWN}
+PASS = "yes"
+# Rounding of 16 bits; what another convention would give is further away.
+TOLERANCES = {name: 0.02 for name in CAPABILITIES if "autocast" in name}
+
+
+@lru_cache
+def expected(family: str, convention: subgrad.Convention) -> list[Tensor]:
+    """The gradients in eager code, which the other tests hold against the table."""
+    return list(CAPABILITIES["reverse mode"](FAMILIES[family], convention))
+
+
+def outcome(capability: str, convention: str, family: str) -> str:
+    """What came of it: the expected gradients, a refusal of ours, or what plain torch says too. Never another gradient."""
+    run, program, chosen = CAPABILITIES[capability], FAMILIES[family], CONVENTIONS[convention]
+    torch.compiler.reset()
+    try:
+        found = run(program, chosen)
+    except Exception as error:
+        if _is_refusal(error):
+            return "refused"
+        try:
+            run(program, subgrad.Convention("torch"))
+        except Exception as plain:
+            return f"torch itself: {type(plain).__name__}"
+        raise
+    for one, other in zip(found, expected(family, chosen), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES.get(capability, 1e-6))
+    return PASS
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    while error is not None and "has no rule for tensors of these layouts" not in str(error):
+        error = error.__cause__
+    return error is not None
