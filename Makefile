@@ -4,7 +4,7 @@ PYTHON ?= python3
 NEWEST ?= torch>=2.15,<2.16
 OLDEST ?= torch==2.11.0
 
-.PHONY: help survey test test-newest test-oldest lint docs scan database versions record clean
+.PHONY: help survey test test-newest test-oldest lint docs scan database everywhere versions record clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,6 +34,9 @@ scan: .venv/ready  ## every operator of PyTorch's database, probed for kinks tha
 
 database: .venv/ready  ## PyTorch's database as a test suite under conventions: every sample
 	.venv/bin/python scripts/database.py
+
+everywhere: .venv/ready  ## every way to differentiate, under every convention: docs/everywhere.md
+	.venv/bin/python scripts/everywhere.py
 
 versions: .venv/ready  ## the published cases on torch 2.11, 2.13, 2.14 and 2.15, each in an environment of its own
 	.venv/bin/python scripts/versions.py

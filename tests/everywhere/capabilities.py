@@ -1,4 +1,4 @@
-"""The ways in which PyTorch differentiates: each takes a program and a convention and returns the program's gradients."""
+"""The ways in which PyTorch differentiates: each takes a program and a convention and returns its gradients."""
 
 from __future__ import annotations
 
@@ -187,13 +187,14 @@ def autocast(dtype: torch.dtype, *, scaled: bool = False) -> Capability:
 
     def capability(program: Program, convention: subgrad.Convention) -> list[Tensor]:
         leaves = program.leaves()
-        with subgrad.use(convention), torch.autocast("cpu", dtype):
-            narrow = [torch.eye(leaf.numel()) @ leaf.reshape(-1, 1) for leaf in leaves]
+        device = leaves[0].device
+        with subgrad.use(convention), torch.autocast(device.type, dtype):
+            narrow = [torch.eye(leaf.numel(), device=device) @ leaf.reshape(-1, 1) for leaf in leaves]
             assert all(each.dtype is dtype for each in narrow)
             outputs = program.function(*(each.view(leaf.shape) for each, leaf in zip(narrow, leaves, strict=True)))
         pairs = zip(outputs, cotangents(outputs), strict=True)
         loss = sum((out.float() * cotangent.float()).sum() for out, cotangent in pairs)
-        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, enabled=scaled)
+        scaler = torch.amp.GradScaler(device.type, init_scale=2.0**8, enabled=scaled)
         scaler.scale(loss).backward()
         scaler.unscale_(torch.optim.SGD(leaves))
         return [leaf.grad for leaf in leaves]
@@ -232,7 +233,7 @@ def function_subclass(program: Program, convention: subgrad.Convention) -> list[
 
 def nested(program: Program, convention: subgrad.Convention) -> list[Tensor]:
     leaves = program.leaves()
-    offsets = torch.tensor([0, 1, len(leaves[0])])
+    offsets = torch.tensor([0, 1, len(leaves[0])], device=leaves[0].device)
     with subgrad.use(convention):
         outputs = program.function(*(torch.nested.nested_tensor_from_jagged(leaf, offsets) for leaf in leaves))
     return gradients([out.values() for out in outputs], leaves)

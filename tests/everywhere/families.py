@@ -1,4 +1,4 @@
-"""Small programs that land on kinks, one per family of rows: the corners of one tensor, ties, norms at 0, selections."""
+"""Small programs that land on kinks, one per family of rows: corners of one tensor, ties, norms at 0, selections."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ class Program:
 
     function: Function
     values: tuple[Tensor, ...]
+
+    def on(self, device: str) -> Program:
+        return Program(self.function, tuple(value.to(device) for value in self.values))
 
     def leaves(self, dtype: torch.dtype = torch.float32) -> list[Tensor]:
         return [value.to(dtype, copy=True).requires_grad_() for value in self.values]

@@ -25,9 +25,9 @@ def expected(family: str, convention: subgrad.Convention) -> list[Tensor]:
     return list(CAPABILITIES["reverse mode"](FAMILIES[family], convention))
 
 
-def outcome(capability: str, convention: str, family: str) -> str:
-    """What came of it: the expected gradients, a refusal of ours, or what plain torch says too. Never another gradient."""
-    run, program, chosen = CAPABILITIES[capability], FAMILIES[family], CONVENTIONS[convention]
+def outcome(capability: str, convention: str, family: str, device: str = "cpu") -> str:
+    """What came of it: the expected gradients, a refusal of ours, or of plain torch; any other gradient raises."""
+    run, program, chosen = CAPABILITIES[capability], FAMILIES[family].on(device), CONVENTIONS[convention]
     torch.compiler.reset()
     try:
         found = run(program, chosen)
@@ -40,7 +40,8 @@ def outcome(capability: str, convention: str, family: str) -> str:
             return f"torch itself: {type(plain).__name__}"
         raise
     for one, other in zip(found, expected(family, chosen), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES.get(capability, 1e-6))
+        tolerance = TOLERANCES.get(capability, 1e-6)
+        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=tolerance, equal_nan=True)
     return PASS
 
 

@@ -12,24 +12,27 @@ from typing import Any
 import torch
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._guards import TracingContext
+from torch.fx.node import has_side_effect
 
-from subgrad.apply import dispatch
+from subgrad.apply import compiled, dispatch
 from subgrad.apply.active import Scope, leave_all, leave_innermost
 from subgrad.conventions import Convention
 
 
-@torch.fx.node.has_side_effect
+@has_side_effect
 @torch.compiler.allow_in_graph
 def enter(convention: Convention) -> None:
     """From here on in the graph this convention is in force."""
     trace = _trace()
     dispatch.install()
-    if not hasattr(trace, "subgrad_start"):
-        trace.subgrad_start = _insert_start(InstructionTranslator.current_tx().output.root_tracer.graph)
+    if not hasattr(trace, "subgrad_graph"):
+        trace.subgrad_graph = InstructionTranslator.current_tx().output.root_tracer.graph
+        with trace.subgrad_graph.inserting_before(next(iter(trace.subgrad_graph.nodes))):
+            trace.subgrad_graph.call_function(start)
     Scope(convention).__enter__()
 
 
-@torch.fx.node.has_side_effect
+@has_side_effect
 @torch.compiler.allow_in_graph
 def leave() -> None:
     """The convention entered last is left."""
@@ -37,20 +40,20 @@ def leave() -> None:
     leave_innermost()
 
 
-@torch.fx.node.has_side_effect
+@has_side_effect
 def start() -> None:
     """Each run begins with no scope: where code breaks the graph inside a `with`, the run before has left one."""
-    _trace()
+    if any(node.target is torch.ops.higher_order.invoke_subgraph for node in _trace().subgrad_graph.nodes):
+        raise RuntimeError(
+            "subgrad.use(...) inside a compiled function does not go with torch.compiler.nested_compile_region: a region "
+            "is compiled once, for all conventions it is called under. Put `with subgrad.use(...):` around the call."
+        )
     leave_all()
-
-
-def _insert_start(graph: torch.fx.Graph) -> torch.fx.Node:
-    with graph.inserting_before(next(iter(graph.nodes))):
-        return graph.call_function(start)
 
 
 def _trace() -> Any:
     """What is being traced. Run as code, the nodes would leave a convention in force if anything in between raised."""
+    compiled.refuse_export()
     trace = TracingContext.try_get()
     if trace is None:
         raise RuntimeError(

@@ -1,0 +1,1 @@
+"""Conventions on PyTorch's distributed engine, in two real processes."""

@@ -1,0 +1,63 @@
+"""The matrix of `docs/everywhere.md`: each of its cells is run, and comes out as the page says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import subgrad
+from everywhere import capabilities
+from everywhere.capabilities import CAPABILITIES
+from everywhere.families import FAMILIES
+from everywhere.matrix import CONVENTIONS, PASS, expected, outcome
+from everywhere.page import read_outcomes
+
+OUTCOMES = read_outcomes()
+# Seconds a cell: the page is made with all of them.
+SLOW = {name for name in CAPABILITIES if "compile" in name or "inside" in name or "graph breaks" in name}
+FEW = ("min-norm", "mean")
+
+
+@pytest.fixture(autouse=True)
+def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conventions enter graphs when they are traced; what Inductor makes of those is in `test_compiled.py`."""
+    monkeypatch.setattr(capabilities, "BACKEND", "aot_eager")
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("capability", [name for name in CAPABILITIES if name not in SLOW])
+def test_the_convention_holds(capability: str, convention: str) -> None:
+    found = {family: outcome(capability, convention, family) for family in FAMILIES}
+    assert found == OUTCOMES[capability, convention]
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("convention", FEW)
+@pytest.mark.parametrize("capability", sorted(SLOW))
+def test_the_convention_holds_when_compiled(capability: str, convention: str) -> None:
+    found = {family: outcome(capability, convention, family) for family in FAMILIES}
+    assert found == OUTCOMES[capability, convention]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_families_tell_conventions_apart(family: str) -> None:
+    """Otherwise the matrix would show nothing: at least three different gradients, "selections" and norms two."""
+    gradients = {str([g.tolist() for g in expected(family, convention)]) for convention in CONVENTIONS.values()}
+    assert len(gradients) >= (2 if family in ("selections", "norms at 0") else 3)
+
+
+def test_the_page_has_every_cell() -> None:
+    assert set(OUTCOMES) == {(capability, convention) for capability in CAPABILITIES for convention in CONVENTIONS}
+    refused = {capability for (capability, _), found in OUTCOMES.items() if set(found.values()) != {PASS}}
+    assert refused == {"torch.nested (jagged)"}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_values_are_torchs_own(mode: object) -> None:
+    for program in FAMILIES.values():
+        with mode():
+            plain = program.function(*program.values)
+            with subgrad.use("mean"):
+                chosen = program.function(*program.values)
+        assert all(torch.equal(one, other) for one, other in zip(plain, chosen, strict=True))
+        assert not any(each.requires_grad for each in chosen)

@@ -1,0 +1,1 @@
+"""Programs of other people's packages under conventions: their models, unchanged."""
