@@ -138,6 +138,23 @@ def test_processes_that_share_a_cache_folder_never_share_gradients(tmp_path: Pat
     assert _run(PROCESS, "plain", "clamp", "relu", cache=tmp_path) == f"{native}\n[0.0, 3.0, 4.0]"
 
 
+INSIDE = """
+import sys, torch, subgrad
+def chosen(x):
+    with subgrad.use(sys.argv[1]):
+        y = torch.clamp(x, 0.0, 6.0)
+    return y + 10 * subgrad.functional.relu(x, convention=sys.argv[1])
+x = torch.tensor([0.0, 3.0, 6.0], requires_grad=True)
+y = torch.compile(chosen, fullgraph=True)(x)
+print(torch.autograd.grad(y, x, torch.tensor([2.0, 3.0, 4.0]))[0].tolist())
+"""
+
+
+def test_conventions_chosen_inside_are_not_shared_either(tmp_path: Path) -> None:
+    assert _run(INSIDE, "mean", cache=tmp_path) == "[11.0, 33.0, 42.0]"
+    assert _run(INSIDE, "left", cache=tmp_path) == "[0.0, 33.0, 44.0]"
+
+
 def gradient_of_plain_clamp() -> list[float]:
     x = torch.tensor([0.0, 3.0, 6.0], requires_grad=True)
     return torch.autograd.grad(torch.clamp(x, 0.0, 6.0), x, torch.tensor([2.0, 3.0, 4.0]))[0].tolist()

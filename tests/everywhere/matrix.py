@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-from everywhere.capabilities import CAPABILITIES
-from everywhere.families import FAMILIES
 from torch import Tensor
 
 import subgrad
+from everywhere.capabilities import CAPABILITIES
+from everywhere.families import FAMILIES
 from subgrad.conventions import RULES
 
 OWN = subgrad.Convention("min-norm", clamp=0.25, relu=1.0)
@@ -28,6 +28,8 @@ def expected(family: str, convention: subgrad.Convention) -> list[Tensor]:
 def outcome(capability: str, convention: str, family: str, device: str = "cpu") -> str:
     """What came of it: the expected gradients, a refusal of ours, or of plain torch; any other gradient raises."""
     run, program, chosen = CAPABILITIES[capability], FAMILIES[family].on(device), CONVENTIONS[convention]
+    if any(each.isnan().any() for each in expected(family, chosen)):
+        return "torch itself: nan"  # hypot at 0, where the convention leaves it to torch
     torch.compiler.reset()
     try:
         found = run(program, chosen)
@@ -41,7 +43,7 @@ def outcome(capability: str, convention: str, family: str, device: str = "cpu") 
         raise
     for one, other in zip(found, expected(family, chosen), strict=True):
         tolerance = TOLERANCES.get(capability, 1e-6)
-        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=tolerance, equal_nan=True)
+        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=tolerance)
     return PASS
 
 

@@ -20,30 +20,30 @@ TEXT = """# Everywhere PyTorch differentiates
 Written by `make everywhere` (`scripts/everywhere.py`), torch {version}. Small programs that land on kinks, one for each
 family of rows, are differentiated in every way that PyTorch has, under each of {conventions} conventions. *yes*: the
 gradients are those of eager code under that convention, which the other tests hold against the table, for every one of
-them. CI runs the matrix again, what is compiled under fewer conventions, on the oldest and the newest torch.
+them. CI runs the matrix again on the oldest and the newest torch, what is compiled under one of the conventions.
 
 {mark}
 {matrix}
 {mark}
 
-*refused*: an error that says so. *torch itself*: plain torch raises too. Compiled cells trace with AOTAutograd, where
-conventions enter a graph; `{inductor}` goes through Inductor.
+*refused*: an error that says so. *torch itself*: plain torch raises too, or returns nan. Compiled cells trace with
+AOTAutograd, where conventions enter a graph; `{inductor}` goes through Inductor.
 
 ## What to know
 
-- **Compiled functions** are compiled once for each convention they are called under, and never serve another's gradient:
-  a guard on each graph, a tag on each entry of the on-disk caches. Graphs without kinks are not affected. torch's own
-  limit of recompilations (8) counts them too.
+- **Compiled functions** are compiled once for each convention they are called under, and never serve the gradient of
+  another: a guard on each graph, a tag on each entry of the on-disk caches. Graphs without kinks are not affected.
+  Torch's own limit of recompilations (8) counts them too.
 - **`use` inside a compiled function** is part of its graph. It needs a backend that compiles gradients (all but
-  `backend="eager"`); it is refused together with `torch.compiler.nested_compile_region`, whose regions are compiled once
-  for all, and where DDP's optimizer splits a graph inside the `with`.
+  `backend="eager"`); it is refused together with `torch.compiler.nested_compile_region`, whose regions are compiled
+  once for all, and where DDP's optimizer splits a graph inside the `with`.
 - **`torch.export`**: an exported program takes the convention in force where it *runs*. `use` inside it is refused.
   AOTInductor packages have no gradient to choose.
 - **`torch.utils.checkpoint`**: what is recomputed in backward sees the convention of its forward.
 - **TorchScript** differentiates by formulas of its own once it has optimised a graph. The first `use` switches that
   optimiser off for the process.
-- **Jagged tensors**: entry by entry through their values; writing into them is refused. Sparse, mkldnn and strided nested
-  tensors are refused wherever the convention's element is not torch's own.
+- **Jagged tensors**: entry by entry through their values; writing into them is refused. Sparse, mkldnn and strided
+  nested tensors are refused wherever the convention's element is not torch's own.
 - **Threads and tasks** each have their own convention; a thread starts with the process default, a task with its
   creator's. Forked workers of a `DataLoader` inherit what was in force; spawned ones start with torch's own:
   `worker_init_fn` can call `subgrad.set_default`.
@@ -99,7 +99,7 @@ def read_outcomes() -> Outcomes:
 
 
 def _read_cell(cell: str) -> dict[str, str]:
-    if ": " not in cell or cell.startswith("torch itself: ") and "; " not in cell:
+    if ": " not in cell or (cell.startswith("torch itself: ") and "; " not in cell):
         return dict.fromkeys(CONVENTIONS, cell)
     found = {}
     for part in cell.split("; "):

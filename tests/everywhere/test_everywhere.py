@@ -15,7 +15,7 @@ from everywhere.page import read_outcomes
 OUTCOMES = read_outcomes()
 # Seconds a cell: the page is made with all of them.
 SLOW = {name for name in CAPABILITIES if "compile" in name or "inside" in name or "graph breaks" in name}
-FEW = ("min-norm", "mean")
+COMPILED = "mean"  # no family keeps torch's own element under it
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +32,10 @@ def test_the_convention_holds(capability: str, convention: str) -> None:
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("convention", FEW)
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("capability", sorted(SLOW))
-def test_the_convention_holds_when_compiled(capability: str, convention: str) -> None:
-    found = {family: outcome(capability, convention, family) for family in FAMILIES}
-    assert found == OUTCOMES[capability, convention]
+def test_the_convention_holds_when_compiled(capability: str, family: str) -> None:
+    assert outcome(capability, COMPILED, family) == OUTCOMES[capability, COMPILED][family]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -48,7 +47,8 @@ def test_the_families_tell_conventions_apart(family: str) -> None:
 
 def test_the_page_has_every_cell() -> None:
     assert set(OUTCOMES) == {(capability, convention) for capability in CAPABILITIES for convention in CONVENTIONS}
-    refused = {capability for (capability, _), found in OUTCOMES.items() if set(found.values()) != {PASS}}
+    allowed = {PASS, "torch itself: nan"}
+    refused = {capability for (capability, _), found in OUTCOMES.items() if not set(found.values()) <= allowed}
     assert refused == {"torch.nested (jagged)"}
 
 

@@ -85,36 +85,25 @@ def test_tasks_that_wait_for_each_other_keep_their_own() -> None:
 
 
 class Gradients(Dataset):
-    """Each item is a gradient, taken in the worker: under its own convention if one is given."""
-
-    def __init__(self, own: str | None = None):
-        self.own = own
+    """Each item is taken in the worker: a gradient under a convention of its own, and one under what it finds there."""
 
     def __len__(self) -> int:
         return 8
 
     def __getitem__(self, index: int) -> Tensor:
-        return torch.tensor(gradient(function, self.own))
+        return torch.tensor([gradient(function, "right"), gradient(function)])
 
 
 def set_worker_default(worker: int) -> None:
-    subgrad.set_default("mean")
+    subgrad.set_default("left")
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_of_a_dataloader_take_their_own(start: str) -> None:
-    loader = DataLoader(Gradients("right"), num_workers=2, multiprocessing_context=start)
+@pytest.mark.parametrize(
+    ("start", "prepare", "found"),
+    [("fork", None, "mean"), ("spawn", None, "torch"), ("spawn", set_worker_default, "left")],
+    ids=["forked ones inherit", "spawned ones begin anew", "spawned ones can be given a default"],
+)
+def test_workers_of_a_dataloader(start: str, prepare: Callable[[int], None] | None, found: str) -> None:
+    loader = DataLoader(Gradients(), num_workers=1, multiprocessing_context=start, worker_init_fn=prepare)
     with subgrad.use("mean"):
-        assert all(item[0].tolist() == EXPECTED["right"] for item in loader)
-
-
-@pytest.mark.parametrize(("start", "inherited"), [("fork", "mean"), ("spawn", "torch")])
-def test_forked_workers_inherit_and_spawned_ones_begin_anew(start: str, inherited: str) -> None:
-    loader = DataLoader(Gradients(), num_workers=1, multiprocessing_context=start)
-    with subgrad.use("mean"):
-        assert all(item[0].tolist() == EXPECTED[inherited] for item in loader)
-
-
-def test_spawned_workers_can_be_given_a_default() -> None:
-    loader = DataLoader(Gradients(), num_workers=1, multiprocessing_context="spawn", worker_init_fn=set_worker_default)
-    assert all(item[0].tolist() == EXPECTED["mean"] for item in loader)
+        assert [item[0].tolist() for item in loader] == [[EXPECTED["right"], EXPECTED[found]]] * 8

@@ -4,7 +4,8 @@ Dynamo does not know that the convention changed, and the on-disk cache of AOTAu
 ``clamp`` whatever our kernel makes of it. Both run our kernels while they trace; there we tie the graph to the
 convention.
 
-These are internals of torch.compile; all that subgrad knows of them is in this file.
+These are internals of torch.compile. What subgrad knows of them is in this file, in `in_graph.py`, and in where
+`active.py` keeps the scopes of a trace.
 """
 
 from __future__ import annotations

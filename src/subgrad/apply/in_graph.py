@@ -45,8 +45,8 @@ def start() -> None:
     """Each run begins with no scope: where code breaks the graph inside a `with`, the run before has left one."""
     if any(node.target is torch.ops.higher_order.invoke_subgraph for node in _trace().subgrad_graph.nodes):
         raise RuntimeError(
-            "subgrad.use(...) inside a compiled function does not go with torch.compiler.nested_compile_region: a region "
-            "is compiled once, for all conventions it is called under. Put `with subgrad.use(...):` around the call."
+            "subgrad.use(...) inside a compiled function does not go with torch.compiler.nested_compile_region: a "
+            "region is compiled once, for all conventions. Put `with subgrad.use(...):` around the call."
         )
     leave_all()
 

@@ -63,7 +63,8 @@ def _runs(values: Tensor, dim: int) -> Tensor:
     """For each entry along a dimension the number of the run of equal entries that it is in."""
     rest = values.shape[dim] - 1
     starts = torch.zeros_like(values, dtype=torch.long)
-    starts.narrow(dim, 1, rest).copy_(values.narrow(dim, 1, rest) != values.narrow(dim, 0, rest))
+    # Not `!=`, which DTensor of torch 2.11 cannot shard.
+    starts.narrow(dim, 1, rest).copy_(~(values.narrow(dim, 1, rest) == values.narrow(dim, 0, rest)))
     return starts.cumsum(dim)
 
 

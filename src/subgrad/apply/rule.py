@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from subgrad.apply.gates import Gate, alias, below_autograd, laid_out, outer_levels, same, through
 from subgrad.kinks.sets import Element
@@ -95,8 +96,15 @@ def _weighted(choice: Choice, hit: Tensor, carriers: Mapping[str, Tensor], argum
 
 def aligned(arguments: Arguments, differentiated: Sequence[str], value: Tensor) -> Arguments:
     """The operands as wide as the value, so that the two paths of each meet before anything is summed or rounded."""
-    wide = {name: arguments[name].to(value.device, value.dtype).expand_as(value) for name in differentiated}
-    return {**arguments, **wide}
+    wide = {name: _of_a_kind(arguments[name].to(value.device, value.dtype), value) for name in differentiated}
+    return {**arguments, **{name: operand.expand_as(value) for name, operand in wide.items()}}
+
+
+def _of_a_kind(operand: Tensor, value: Tensor) -> Tensor:
+    """A plain number that stands beside a DTensor becomes one, since it will be as wide."""
+    if is_traceable_wrapper_subclass(value) and not is_traceable_wrapper_subclass(operand):
+        return operand * value.new_ones(())
+    return operand
 
 
 class _Fork(Gate):

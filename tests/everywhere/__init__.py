@@ -1,0 +1,1 @@
+"""Every way in which PyTorch differentiates, under every convention."""
