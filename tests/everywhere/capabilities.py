@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 import torch._dynamo.compiled_autograd
-from everywhere.families import Function, Program, cotangents
 from torch import Tensor
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 import subgrad
+from everywhere.families import Function, Program, cotangents
 
 Capability = Callable[[Program, subgrad.Convention], Sequence[Tensor]]
 BACKEND = "inductor"
@@ -51,7 +51,7 @@ def forward_mode(program: Program, convention: subgrad.Convention) -> list[Tenso
             with subgrad.use(convention):
                 outputs, slopes = torch.func.jvp(program.function, program.values, tuple(tangents))
             pairs = zip(cotangents(outputs), slopes, strict=True)
-            found[index].view(-1)[entry] = sum((cotangent * slope).sum() for cotangent, slope in pairs)
+            found[index].view(-1)[entry] = sum((cotangent * slope).nansum() for cotangent, slope in pairs)
     return found
 
 
@@ -183,13 +183,13 @@ def hooked(program: Program, convention: subgrad.Convention) -> list[Tensor]:
 
 
 def autocast(dtype: torch.dtype, *, scaled: bool = False) -> Capability:
-    """The leaves go through a matrix product, which autocast takes to 16 bits."""
+    """The leaves go through products of one-by-one matrices, which autocast takes to 16 bits."""
 
     def capability(program: Program, convention: subgrad.Convention) -> list[Tensor]:
         leaves = program.leaves()
         device = leaves[0].device
         with subgrad.use(convention), torch.autocast(device.type, dtype):
-            narrow = [torch.eye(leaf.numel(), device=device) @ leaf.reshape(-1, 1) for leaf in leaves]
+            narrow = [leaf.reshape(-1, 1, 1) @ torch.ones(leaf.numel(), 1, 1, device=device) for leaf in leaves]
             assert all(each.dtype is dtype for each in narrow)
             outputs = program.function(*(each.view(leaf.shape) for each, leaf in zip(narrow, leaves, strict=True)))
         pairs = zip(outputs, cotangents(outputs), strict=True)

@@ -28,8 +28,6 @@ def expected(family: str, convention: subgrad.Convention) -> list[Tensor]:
 def outcome(capability: str, convention: str, family: str, device: str = "cpu") -> str:
     """What came of it: the expected gradients, a refusal of ours, or of plain torch; any other gradient raises."""
     run, program, chosen = CAPABILITIES[capability], FAMILIES[family].on(device), CONVENTIONS[convention]
-    if any(each.isnan().any() for each in expected(family, chosen)):
-        return "torch itself: nan"  # hypot at 0, where the convention leaves it to torch
     torch.compiler.reset()
     try:
         found = run(program, chosen)
@@ -42,8 +40,9 @@ def outcome(capability: str, convention: str, family: str, device: str = "cpu") 
             return f"torch itself: {type(plain).__name__}"
         raise
     for one, other in zip(found, expected(family, chosen), strict=True):
+        kept = ~other.isnan()  # of hypot at 0, where the convention leaves it to torch
         tolerance = TOLERANCES.get(capability, 1e-6)
-        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=tolerance)
+        torch.testing.assert_close(one.cpu()[kept], other[kept], rtol=0, atol=tolerance)
     return PASS
 
 

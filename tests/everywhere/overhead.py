@@ -1,9 +1,8 @@
-"""What a convention costs operators that have no kink: plain torch, and the same with a convention in force."""
+"""What a convention costs operators without a kink: none in force, a scoped use and a process default, side by side."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from statistics import median
 from timeit import Timer
 
@@ -11,7 +10,7 @@ import torch
 
 import subgrad
 
-REPEATS, CALLS = 15, 20_000
+ROUNDS, CALLS = 400, 200
 OPERATORS = {
     "x + y": lambda x, y: x + y,
     "x * y": lambda x, y: x * y,
@@ -21,47 +20,43 @@ OPERATORS = {
 }
 
 
-def seconds(name: str) -> float:
-    x, y = (torch.ones(16, requires_grad=True) for _ in range(2))
-    return Timer(lambda: OPERATORS[name](x, y)).timeit(CALLS) / CALLS
+def under_none(timer: Timer) -> float:
+    return timer.timeit(CALLS)
 
 
-def measure() -> dict[str, tuple[float, float, float]]:
-    """Microseconds a call: in plain torch, in `with use(...)`, and with a process default; by turns in one process.
+def under_use(timer: Timer) -> float:
+    with subgrad.use("min-norm"):
+        return timer.timeit(CALLS)
 
-    Kernels stay registered once a convention was in force, so that plain torch is timed first, before the others.
-    """
-    plain = {name: [seconds(name) for _ in range(REPEATS)] for name in OPERATORS}
-    found = {}
-    for name in OPERATORS:
-        scoped, default = [], []
-        for _ in range(REPEATS):
-            with subgrad.use("min-norm"):
-                scoped.append(seconds(name))
-            subgrad.set_default("min-norm")
-            default.append(seconds(name))
-            subgrad.set_default("torch")
-        found[name] = tuple(1e6 * median(times) for times in (plain[name], scoped, default))
-    return found
+
+def under_default(timer: Timer) -> float:
+    subgrad.set_default("min-norm")
+    try:
+        return timer.timeit(CALLS)
+    finally:
+        subgrad.set_default("torch")
+
+
+WAYS: dict[str, Callable[[Timer], float]] = {
+    "no convention": under_none,
+    "`with use(...)`": under_use,
+    "`set_default(...)`": under_default,
+}
 
 
 def table() -> str:
-    """Measured in a process of its own, where no convention was ever in force before."""
-    run = [sys.executable, "-W", "ignore", "-m", "everywhere.overhead"]
-    return subprocess.run(run, capture_output=True, text=True, check=True, env=_environment()).stdout.strip()
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    """Forward, 16 differentiated entries: the ways by turns, a few hundred calls each, medians over many rounds."""
+    torch.set_num_threads(1)
+    x, y = (torch.ones(16, requires_grad=True) for _ in range(2))
+    lines = [f"| forward, 16 entries | {' | '.join(WAYS)} |", f"|---{'|---' * len(WAYS)}|"]
+    for name, operator in OPERATORS.items():
+        timer = Timer(lambda operator=operator: operator(x, y))
+        rounds = [[measure(timer) for measure in WAYS.values()] for _ in range(ROUNDS)]
+        plain, *others = (median(times) for times in zip(*rounds, strict=True))
+        ratios = [f"{other / plain:.3f} times" for other in others]
+        lines.append(f"| `{name}` | {1e6 * plain / CALLS:.2f} us | {' | '.join(ratios)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    print("| 16 entries, forward, us a call | plain torch | `with use(...)` | `set_default(...)` | ratios |")
-    print("|---|---|---|---|---|")
-    for name, (plain, scoped, default) in measure().items():
-        print(
-            f"| `{name}` | {plain:.2f} | {scoped:.2f} | {default:.2f} | {scoped / plain:.2f}, {default / plain:.2f} |"
-        )
+    print(table())

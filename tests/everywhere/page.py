@@ -26,8 +26,9 @@ them. CI runs the matrix again on the oldest and the newest torch, what is compi
 {matrix}
 {mark}
 
-*refused*: an error that says so. *torch itself*: plain torch raises too, or returns nan. Compiled cells trace with
-AOTAutograd, where conventions enter a graph; `{inductor}` goes through Inductor.
+*refused*: an error that says so. *torch itself*: plain torch raises too. `hypot` at 0 is nan in torch, and not compared
+where a convention leaves it to torch. Compiled cells trace with AOTAutograd, where conventions enter a graph;
+`{inductor}` goes through Inductor.
 
 ## What to know
 
@@ -53,7 +54,7 @@ AOTAutograd, where conventions enter a graph; `{inductor}` goes through Inductor
 
 ## What it costs operators without a kink
 
-Nothing: no kernel of ours is in their way.
+Nothing: no kernel of ours is in their way. Medians, by turns in one process.
 
 {overhead}
 """
@@ -85,6 +86,11 @@ def _cell(by_convention: dict[str, str]) -> str:
     if len(words) == 1:
         return words[0]
     return "; ".join(f"{word}: {', '.join(n for n, found in by_convention.items() if found == word)}" for word in words)
+
+
+def is_the_torch_of_the_page() -> bool:
+    major_and_minor = ".".join(torch.__version__.split(".")[:2])
+    return f"torch {major_and_minor}." in PAGE.read_text()
 
 
 def read_outcomes() -> Outcomes:

@@ -10,7 +10,7 @@ from everywhere import capabilities
 from everywhere.capabilities import CAPABILITIES
 from everywhere.families import FAMILIES
 from everywhere.matrix import CONVENTIONS, PASS, expected, outcome
-from everywhere.page import read_outcomes
+from everywhere.page import is_the_torch_of_the_page, read_outcomes
 
 OUTCOMES = read_outcomes()
 # Seconds a cell: the page is made with all of them.
@@ -28,7 +28,8 @@ def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("capability", [name for name in CAPABILITIES if name not in SLOW])
 def test_the_convention_holds(capability: str, convention: str) -> None:
     found = {family: outcome(capability, convention, family) for family in FAMILIES}
-    assert found == OUTCOMES[capability, convention]
+    if "nested" not in capability or is_the_torch_of_the_page():  # what torch itself can do there differs
+        assert found == OUTCOMES[capability, convention]
 
 
 @pytest.mark.compiled
@@ -47,8 +48,7 @@ def test_the_families_tell_conventions_apart(family: str) -> None:
 
 def test_the_page_has_every_cell() -> None:
     assert set(OUTCOMES) == {(capability, convention) for capability in CAPABILITIES for convention in CONVENTIONS}
-    allowed = {PASS, "torch itself: nan"}
-    refused = {capability for (capability, _), found in OUTCOMES.items() if not set(found.values()) <= allowed}
+    refused = {capability for (capability, _), found in OUTCOMES.items() if set(found.values()) != {PASS}}
     assert refused == {"torch.nested (jagged)"}
 
 

@@ -26,7 +26,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def assert_expected(found: list[Tensor], family: str, convention: str) -> None:
     for one, other in zip(found, expected(family, CONVENTIONS[convention]), strict=True):
-        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=1e-6, equal_nan=True)
+        kept = ~other.isnan()
+        torch.testing.assert_close(one.cpu()[kept], other[kept], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -34,7 +35,7 @@ def assert_expected(found: list[Tensor], family: str, convention: str) -> None:
 def test_the_convention_holds_on_cuda(capability: str, family: str) -> None:
     found = {name: outcome(capability, name, family, "cuda") for name in CONVENTIONS}
     nested = {"refused", "torch itself: NotImplementedError"} if "nested" in capability else set()
-    assert set(found.values()) <= {PASS, "torch itself: nan"} | nested, found
+    assert set(found.values()) <= {PASS} | nested, found
 
 
 @pytest.mark.parametrize("family", FAMILIES)

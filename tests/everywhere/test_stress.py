@@ -38,34 +38,34 @@ EXPECTED = {name: gradient(function, name) for name in NAMES}
 
 
 @pytest.mark.compiled
-def test_ten_thousand_switches_in_threads_give_no_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_switches_in_threads_give_no_wrong_gradient() -> None:
     """Compiled and eager calls by turns; what is compiled is compiled in whatever thread comes first."""
     torch.compiler.reset()
+    compiled = torch.compile(function, fullgraph=True)
     # Threads that miss a graph at the same time all compile it, one after the other: torch's own doing.
     limit = len(NAMES) * THREADS
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", limit)
-    compiled = torch.compile(function, fullgraph=True)
     wrong: list[object] = []
     done: list[int] = []
 
     def switch(seed: int) -> None:
-        torch._dynamo.config.recompile_limit = limit  # newer torch: of each thread
+        torch._dynamo.config.recompile_limit = limit  # in newer torch each thread has its own
         choose = random.Random(seed)
         for turn in range(SWITCHES):
             name, call = choose.choice(NAMES), choose.choice((compiled, function))
             try:
-                found = gradient(call, name)
+                found: object = gradient(call, name)
             except Exception as error:  # a thread would swallow it
                 found = repr(error)
             if found != EXPECTED[name]:
                 wrong.append((seed, turn, name, call is compiled, found))
         done.append(SWITCHES)
 
-    threads = [threading.Thread(target=switch, args=(seed,)) for seed in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with torch._dynamo.config.patch(recompile_limit=limit):
+        threads = [threading.Thread(target=switch, args=(seed,)) for seed in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert wrong == []
     assert sum(done) == 10_000
 
