@@ -106,7 +106,8 @@ print(json.dumps(dict(seconds=seconds, added=added, modules=sorted(sys.modules),
 
 def fresh_import() -> dict[str, Any]:
     """What ``import subgrad`` does in a new process, on top of ``import torch``."""
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    # With its bytecode kept from one time to the next, as of every installed package.
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": ""}
     done = subprocess.run([sys.executable, "-c", MEASURE], env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
