@@ -15,14 +15,14 @@ survey: .venv/ready  ## what torch returns at every kink, and whether that keeps
 test: lint test-newest test-oldest  ## lint, all tests on the newest torch, and on the oldest what may differ there
 
 test-newest: .venv/ready
-	.venv/bin/pytest -n 2 --dist worksteal
+	.venv/bin/pytest -n 3 --dist worksteal
 
 # What takes long and depends least on the version; `make test-oldest LEFT_OUT=` runs it too.
 LEFT_OUT ?= tests/test_cli.py tests/test_repro.py tests/database tests/distributed tests/programs \
 	tests/everywhere/test_stress.py
 
 test-oldest: .venv-oldest/ready
-	.venv-oldest/bin/pytest -n 2 --dist worksteal $(addprefix --ignore , $(LEFT_OUT))
+	.venv-oldest/bin/pytest -n 3 --dist worksteal $(addprefix --ignore , $(LEFT_OUT))
 
 lint: .venv/ready  ## ruff and pyright
 	.venv/bin/ruff check .

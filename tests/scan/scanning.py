@@ -26,7 +26,7 @@ class Effort:
     thorough: bool
 
 
-QUICK = Effort(samples=3, coordinates=0, thorough=False)
+QUICK = Effort(samples=4, coordinates=0, thorough=False)
 FULL = Effort(samples=24, coordinates=2, thorough=True)
 NO_ROWS = Table(())
 
