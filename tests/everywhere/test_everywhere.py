@@ -50,6 +50,26 @@ def test_the_families_tell_conventions_apart(family: str) -> None:
     assert len(gradients) >= (2 if family in ("selections", "norms at 0") else 3)
 
 
+# By hand: the sum of the slopes of all functions of a family. Times the cotangent, it is what the matrix compares with.
+SLOPES = {
+    ("corners", "min-norm"): [[-1, 1, 3, 2, 2, -1]],
+    ("corners", "mean"): [[-0.5, 2, 3.5, 2.5, 2, -1]],
+    ("corners", "left"): [[-1, 0, 4, 3, 2, -1]],
+    ("corners", "right"): [[0, 4, 3, 2, 2, -1]],
+    ("ties", "min-norm"): [[2.5, 4, 2.5, 3.5], [2.5, 1, 2.5, 1.5]],
+    ("ties", "mean"): [[2.5, 4, 2.5, 3.5], [2.5, 1, 2.5, 1.5]],
+    ("norms at 0", "min-norm"): [[0, 0.6, 0], [0, 0.8, 1]],
+    ("norms at 0", "mean"): [[0, 0.6, 0], [0, 0.8, 1]],
+}
+
+
+@pytest.mark.parametrize(("family", "convention"), SLOPES)
+def test_the_matrix_compares_with_the_right_gradients(family: str, convention: str) -> None:
+    for found, slopes in zip(expected(family, CONVENTIONS[convention]), SLOPES[family, convention], strict=True):
+        cotangent = (torch.arange(len(slopes)) - 2.5) / 4
+        torch.testing.assert_close(found, torch.tensor(slopes) * cotangent)
+
+
 def test_the_page_has_every_cell() -> None:
     assert set(OUTCOMES) == {(capability, convention) for capability in CAPABILITIES for convention in CONVENTIONS}
     refused = {capability for (capability, _), found in OUTCOMES.items() if set(found.values()) != {PASS}}
