@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.active import Scope
-from subgrad.apply.compiled import refuse_export
 from subgrad.apply.dispatch import install
 from subgrad.conventions import Convention, convention
 from subgrad.kinks import KINKS
@@ -36,7 +35,6 @@ def _torch_function(name: str) -> Callable[..., Any]:
 @torch.compiler.allow_in_graph
 def _call(name: str, like: str | Convention, *args: Any, **kwargs: Any) -> Tensor:
     """Run a torch function under a convention of its own; a single node of compiled graphs."""
-    refuse_export()
     install()
     with Scope(convention(like)):
         return _torch_function(name)(*args, **kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
+import torch
 from torch._guards import TracingContext
 
 from subgrad.conventions import Convention
@@ -16,6 +17,11 @@ class Scope:
         self.convention = convention
 
     def __enter__(self) -> Convention:
+        if torch.compiler.is_exporting():  # an exported graph holds operators, not conventions
+            raise RuntimeError(
+                "A convention that is chosen inside an exported function would be lost: exported programs take the one "
+                "in force where they run. Put `with subgrad.use(...):` around the call of the exported program."
+            )
         _put((*_entered(), self))
         return self.convention
 

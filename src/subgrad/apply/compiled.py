@@ -46,15 +46,6 @@ def keep_from_being_compiled(kernel: Callable[..., Any]) -> None:
     eval_frame.set_code_exec_strategy(kernel.__code__, eval_frame._FrameExecStrategy(skip, skip))
 
 
-def refuse_export() -> None:
-    """An exported graph holds operators, not conventions: it would not remember the one chosen inside."""
-    if torch.compiler.is_exporting():
-        raise RuntimeError(
-            "A convention that is chosen inside an exported function would be lost: exported programs take the one in "
-            "force where they run. Put `with subgrad.use(...):` around the call of the exported program."
-        )
-
-
 def note_kink() -> None:
     """Called by every kernel: if it runs because Dynamo traces, tie the graph to the convention in force."""
     trace: Any = TracingContext.try_get()

@@ -111,8 +111,7 @@ def _in_place(op: Operator, form: str, originals: dict[str, Any]) -> Callable[..
         arguments, in_place = op.bind((self, *args), kwargs), _caller(op, "in_place", originals, keyset)
         if not _choices(op, convention, arguments, _differentiated(op, arguments)):
             return in_place(arguments)
-        if not layouts.is_plain(arguments):
-            layouts.refuse(op, convention, arguments)
+        layouts.require_plain(op, convention, arguments)
 
         def native(arguments: Arguments) -> Tensor:
             """On a copy, since the derivative needs what is about to be overwritten; but in place there too: torch may
@@ -138,8 +137,7 @@ def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
         native = _caller(op, "op", originals, keyset)
         if not _shares(op, convention, arguments):
             return native(arguments)
-        if not layouts.is_plain(arguments):
-            layouts.refuse(op, convention, arguments)
+        layouts.require_plain(op, convention, arguments)
         return repair(native, arguments)
 
     return kernel

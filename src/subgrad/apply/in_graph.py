@@ -14,7 +14,7 @@ from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._guards import TracingContext
 from torch.fx.node import has_side_effect
 
-from subgrad.apply import compiled, dispatch
+from subgrad.apply import dispatch
 from subgrad.apply.active import Scope, leave_all, leave_innermost
 from subgrad.conventions import Convention
 
@@ -25,11 +25,11 @@ def enter(convention: Convention) -> None:
     """From here on in the graph this convention is in force."""
     trace = _trace()
     dispatch.install()
+    Scope(convention).__enter__()
     if not hasattr(trace, "subgrad_graph"):
         trace.subgrad_graph = InstructionTranslator.current_tx().output.root_tracer.graph
         with trace.subgrad_graph.inserting_before(next(iter(trace.subgrad_graph.nodes))):
             trace.subgrad_graph.call_function(start)
-    Scope(convention).__enter__()
 
 
 @has_side_effect
@@ -53,7 +53,6 @@ def start() -> None:
 
 def _trace() -> Any:
     """What is being traced. Run as code, the nodes would leave a convention in force if anything in between raised."""
-    compiled.refuse_export()
     trace = TracingContext.try_get()
     if trace is None:
         raise RuntimeError(

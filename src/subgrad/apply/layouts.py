@@ -17,11 +17,16 @@ def is_plain(arguments: Mapping[str, Any]) -> bool:
     return all(tensor.layout is torch.strided and not tensor.is_nested for tensor in _tensors(arguments))
 
 
+def require_plain(op: Operator, convention: Convention, arguments: Mapping[str, Any]) -> None:
+    if not is_plain(arguments):
+        _refuse(op, convention, arguments)
+
+
 def on_values(op: Operator, convention: Convention, arguments: Mapping[str, Any]) -> Tensor:
     """An operator that acts entry by entry, called with the values of jagged tensors instead."""
     jagged = [tensor for tensor in _tensors(arguments) if tensor.layout is torch.jagged]
     if not jagged or not all(_fits(tensor, jagged[0]) for tensor in _tensors(arguments)):
-        refuse(op, convention, arguments)
+        _refuse(op, convention, arguments)
     nested: Any = jagged[0]
     dense = {
         name: value.values() if isinstance(value, Tensor) and value.is_nested else value
@@ -40,7 +45,7 @@ def _fits(tensor: Tensor, jagged: Tensor) -> bool:
     )
 
 
-def refuse(op: Operator, convention: Convention, arguments: Mapping[str, Any]) -> NoReturn:
+def _refuse(op: Operator, convention: Convention, arguments: Mapping[str, Any]) -> NoReturn:
     """Where torch's own element would be taken silently."""
     kinds = [f"nested {t.layout}" if t.is_nested else str(t.layout) for t in _tensors(arguments)]
     raise NotImplementedError(

@@ -59,7 +59,6 @@ class use(Scope):
 
             enter(self.convention)
             return self.convention
-        compiled.refuse_export()
         dispatch.install()
         compiled.forget_unguarded_graphs()
         return super().__enter__()
