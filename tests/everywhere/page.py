@@ -82,7 +82,7 @@ def matrix(outcomes: Outcomes) -> str:
 
 def _cell(by_convention: dict[str, str]) -> str:
     """One word where all conventions agree, else each outcome with its conventions."""
-    words = sorted(set(by_convention.values()), key=lambda word: word != PASS)
+    words = sorted(set(by_convention.values()), key=lambda word: (word != PASS, word))
     if len(words) == 1:
         return words[0]
     return "; ".join(f"{word}: {', '.join(n for n, found in by_convention.items() if found == word)}" for word in words)
