@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.torch_version import TorchVersion
 
 import subgrad
 from everywhere import capabilities
 from everywhere.capabilities import CAPABILITIES
 from everywhere.families import FAMILIES
-from everywhere.matrix import CONVENTIONS, PASS, expected, outcome
+from everywhere.matrix import CONVENTIONS, LEFT_TO_TORCH, PASS, disagrees_with_itself, expected, outcome
 from everywhere.page import is_the_torch_of_the_page, read_outcomes
 
 OUTCOMES = read_outcomes()
 # Seconds a cell: the page is made with all of them.
 SLOW = {name for name in CAPABILITIES if "compile" in name or "inside" in name or "graph breaks" in name}
-LEFT_TO_TORCH = ("torch", "pass-through")
 COMPILED = "mean"  # no family keeps torch's own element under it
 
 
@@ -29,7 +27,7 @@ def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("capability", [name for name in CAPABILITIES if name not in SLOW])
 def test_the_convention_holds(capability: str, convention: str) -> None:
-    if convention in LEFT_TO_TORCH and "forward mode" in capability and TorchVersion(torch.__version__) < "2.14":
+    if convention in LEFT_TO_TORCH and disagrees_with_itself(capability):
         pytest.skip("torch itself: its forward mode disagrees with its reverse mode at ties")
     found = {family: outcome(capability, convention, family) for family in FAMILIES}
     if "nested" not in capability or is_the_torch_of_the_page():  # what torch itself can do there differs

@@ -138,7 +138,8 @@ def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
         if not _shares(op, convention, arguments):
             return native(arguments)
         layouts.require_plain(op, convention, arguments)
-        return repair(native, arguments)
+        with torch._C._DisableAutocast():  # which would widen the sums over tied entries
+            return repair(native, arguments)
 
     return kernel
 
