@@ -28,13 +28,14 @@ ALLOWED: dict[str, set[str]] = {
     "kinks": {"kinks"},
     "conventions": {"kinks"},
     "apply": APPLY,
+    "kernels": {*APPLY, "kernels"},
     "functional": APPLY,
     "nn": {*APPLY, "functional"},
     "survey": SURVEY,
     "report": {*SURVEY, "report"},
     "script": set(),
     "cli": {*ALL, ROOT},
-    "__init__": {*APPLY, "functional", "nn"},
+    "__init__": {*APPLY, "kernels", "functional", "nn"},
     "__main__": {"cli"},
 }
 

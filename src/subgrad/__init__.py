@@ -14,6 +14,7 @@ for unchanged torch code:
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from subgrad import kernels
 from subgrad.apply.active import active
 from subgrad.apply.use import set_default, use
 from subgrad.conventions import Convention
@@ -28,6 +29,7 @@ __all__ = [
     "__version__",
     "active",
     "functional",
+    "kernels",
     "kinks",
     "nn",
     "set_default",

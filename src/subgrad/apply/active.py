@@ -60,7 +60,13 @@ def active() -> Convention:
     ...     subgrad.active()
     Convention('min-norm')
     """
-    entered = _entered() or _scopes.get()
+    entered = _entered()
+    return entered[-1].convention if entered else around()
+
+
+def around() -> Convention:
+    """The same where nothing is being compiled: what no traced code has a part in."""
+    entered = _scopes.get()
     return entered[-1].convention if entered else _default
 
 

@@ -18,7 +18,7 @@ import torch
 from torch._C._dynamo import eval_frame
 from torch._guards import Guard, TracingContext
 
-from subgrad.apply.active import active, is_chosen_inside
+from subgrad.apply.active import active, around, is_chosen_inside
 from subgrad.conventions import Convention
 from subgrad.version import __version__
 
@@ -46,16 +46,18 @@ def keep_from_being_compiled(kernel: Callable[..., Any]) -> None:
     eval_frame.set_code_exec_strategy(kernel.__code__, eval_frame._FrameExecStrategy(skip, skip))
 
 
-def note_kink() -> None:
-    """Called by every kernel: if it runs because Dynamo traces, tie the graph to the convention in force."""
+def convention_of_call() -> Convention:
+    """Called by every kernel: the convention in force. Where Dynamo traces, the graph is tied to it."""
     trace: Any = TracingContext.try_get()
-    if trace is None or is_chosen_inside() or torch.compiler.is_exporting():
-        return
-    if not hasattr(trace, "subgrad_guard"):
-        trace.subgrad_guard = _guard(active())
-        _tag_cache_entries(active())
-    # Once more if Dynamo has taken it back, with a part that it traces again.
-    trace.guards_context.dynamo_guards.add(trace.subgrad_guard)
+    if trace is None:
+        return around()
+    if not is_chosen_inside() and not torch.compiler.is_exporting():
+        if not hasattr(trace, "subgrad_guard"):
+            trace.subgrad_guard = _guard(active())
+            _tag_cache_entries(active())
+        # Once more if Dynamo has taken it back, with a part that it traces again.
+        trace.guards_context.dynamo_guards.add(trace.subgrad_guard)
+    return active()
 
 
 def _guard(convention: Convention) -> Guard:

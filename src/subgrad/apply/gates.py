@@ -11,11 +11,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-__all__ = ["Gate", "alias", "below_autograd", "laid_out", "outer_levels", "same", "through"]
+__all__ = [
+    "Gate",
+    "alias",
+    "are_known_absent",
+    "below_autograd",
+    "is_memory",
+    "laid_out",
+    "outer_levels",
+    "same",
+    "through",
+]
 
 
 class Gate(_SingleLevelFunction):
@@ -53,6 +64,28 @@ def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
     if tensor.stride() == like.stride() or 0 in like.stride():
         return tensor
     return tensor.new_empty_strided(like.shape, like.stride()).copy_(tensor)
+
+
+def is_memory(tensor: Tensor) -> bool:
+    """Whether a tensor is strided memory and nothing else: not traced or batched, no subclass."""
+    return (
+        type(tensor) in _PLAIN
+        and tensor.layout is torch.strided
+        and not torch._C._len_torch_dispatch_stack()
+        and not functorch.is_functorch_wrapped_tensor(tensor)
+        and not functorch.is_legacy_batchedtensor(tensor)
+        and not tensor.is_meta
+    )
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def are_known_absent(places: Tensor) -> bool:
+    """Whether it can be seen that a place is not met at all; not while a CUDA graph is captured."""
+    if not is_memory(places) or (places.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return False
+    return not bool(places.any())
 
 
 def below_autograd(function: Callable[..., Any], *args: Any) -> Any:

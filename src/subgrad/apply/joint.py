@@ -14,28 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
 
-from subgrad.apply.gates import Gate, alias, below_autograd, outer_levels, same, through
+from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_memory, outer_levels, same, through
 from subgrad.apply.rule import Arguments, Native
 from subgrad.kinks.places import all_pairs, pairs, rounding, tied
 from subgrad.kinks.windows import Windows, adaptive, fractional, regular
 
 Repair = Callable[[Native, Arguments], Any]
-
-
-def is_readable(tensor: Tensor) -> bool:
-    """Whether a tensor's entries can be looked at: not those of a fake, batched or captured one."""
-    if type(tensor) is not Tensor or torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
-        return False
-    if functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor):
-        return False
-    return not tensor.is_meta and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def are_known_absent(places: Tensor) -> bool:
-    """Whether it can be seen that a place is not met at all."""
-    return is_readable(places) and not bool(places.any())
 
 
 # Selections along a line: every tied entry stands for the mean of all, whichever of them torch selects.
@@ -118,7 +103,7 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         with torch.no_grad():
             hits = ((entries == values) & valid for entries, valid in windows.columns(x))
             count = reduce(torch.add, (each.short() for each in hits))
-        if not is_readable(count):
+        if not is_memory(count) or (count.is_cuda and torch.cuda.is_current_stream_capturing()):
             means = _means_of_all(x, values, windows, count)
         elif (count > 1).any():
             means = _means_of_tied(x, values, windows, count)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
 
 
+@cache
 def overload(op: str) -> Any:
     """The callable overload: ``torch.ops.aten.clamp.Tensor`` for ``"clamp.Tensor"``."""
     name, _, form = op.partition(".")

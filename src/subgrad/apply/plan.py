@@ -1,0 +1,156 @@
+"""What a convention means for one call: which kinks it can meet, the element at each, and which of them torch gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.torch_version import TorchVersion
+
+from subgrad.apply.operators import Operator
+from subgrad.apply.rule import Arguments, Choice
+from subgrad.conventions import Convention, Spot, torch_element
+from subgrad.kinks import Kink
+from subgrad.kinks.sets import Ball, Element, Joint, Jump, Slopes, Ties
+
+INSTALLED = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"  # the column of the table that describes it
+VERSIONS = ("torch-2.13", "torch-2.14")
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A kink that a call can meet.
+
+    Attributes:
+        spot: the kink with the numbers of the call.
+        element: what is taken there; None where torch decides and the table cannot say what.
+        choice: for the rule, where torch does not give that element by itself.
+        is_exact: whether the tensor's type holds the place.
+    """
+
+    spot: Spot
+    element: Element | None
+    choice: Choice | None
+    is_exact: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All kinks that a call can meet, none if nothing is differentiated.
+
+    Attributes:
+        names: the differentiated arguments.
+        notes: what shortcuts keep for the next call like this.
+    """
+
+    names: frozenset[str]
+    meetings: tuple[Meeting, ...]
+    notes: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """What the convention takes out of torch's hands; nothing where both agree anyway."""
+        return [meeting.choice for meeting in self.meetings if meeting.choice is not None]
+
+    @cached_property
+    def is_blocked(self) -> bool:
+        """Whether nothing reaches ``self`` from its kinks, which lie where the tensor's type can hold them."""
+        return bool(self.meetings) and all(
+            meeting.is_exact and meeting.element is not None and meeting.element.get("self") == 0
+            for meeting in self.meetings
+        )
+
+
+def differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
+    """The names of the tensors that require grad or carry a tangent."""
+    tensors = [(name, arguments[name]) for name in op.tensor_names if arguments[name] is not None]
+    found = {name for name, tensor in tensors if tensor.requires_grad} if torch.is_grad_enabled() else set()
+    if forward_ad._current_level >= 0:
+        found |= {name for name, tensor in tensors if forward_ad.unpack_dual(tensor).tangent is not None}
+    return frozenset(found)
+
+
+def plan(op: Operator, convention: Convention, arguments: Arguments) -> Plan:
+    """The plan for one call."""
+    self, names = arguments["self"], differentiated(op, arguments)
+    if names.isdisjoint(op.operands) or self.is_complex():
+        return Plan(names, ())
+    rest = (names, self.dtype, forward_ad._current_level >= 0)
+    if not op.slopes_are_numbers:
+        return _plan(op, convention, arguments, *rest)
+    numbers = tuple((name, ... if isinstance(value, Tensor) else _key(value)) for name, value in arguments.items())
+    try:
+        return _remembered(op, convention, numbers, *rest)
+    except TypeError:  # symbolic numbers, while compiling, are not hashable
+        return _plan(op, convention, arguments, *rest)
+
+
+def _key(number: Any) -> Any:
+    """So that 0.0 and -0.0 are told apart."""
+    return (number, str(number)) if number == 0 else number
+
+
+@lru_cache(maxsize=4096)
+def _remembered(op: Operator, convention: Convention, keys: tuple[tuple[str, Any], ...], *rest: Any) -> Plan:
+    numbers = {name: key[0] if isinstance(key, tuple) else key for name, key in keys}
+    return _plan(op, convention, numbers, *rest)
+
+
+def _plan(
+    op: Operator,
+    convention: Convention,
+    arguments: Mapping[str, Any],
+    names: frozenset[str],
+    dtype: torch.dtype,
+    forward_mode: bool,
+) -> Plan:
+    meetings = []
+    for kink in op.kinks:
+        if isinstance(kink.set, Jump | Joint) or names.isdisjoint(kink.set.candidates) or not kink.applies(arguments):
+            continue
+        spot = Spot.of(kink, arguments, names)
+        element, native = convention.element(spot), torch_element(spot, INSTALLED)
+        is_exact = _is_exact(kink, arguments, dtype)
+        is_torchs_own = element is None or (
+            native is not None
+            and all(_equal(element.get(name), native.get(name)) for name in names)
+            # Between tensors torch's forward mode may disagree with its reverse mode: fmax and clamp up to 2.13.
+            and not (forward_mode and isinstance(kink.set, Ties))
+            and (convention.choice(kink) in VERSIONS or is_exact)
+        )
+        if element is None or is_torchs_own:
+            meetings.append(Meeting(spot, native if is_exact else None, None, is_exact))
+        else:
+            meetings.append(Meeting(spot, element, _choice(kink, convention, element, names), is_exact))
+    return Plan(names, tuple(meetings))
+
+
+def _choice(kink: Kink, convention: Convention, element: Element, names: frozenset[str]) -> Choice:
+    weights = {name: element.get(name, 0.0) for name in names}
+    return Choice(
+        kink.hits,
+        {name: None if isinstance(weight, Tensor) else float(weight) for name, weight in weights.items()},
+        lambda arguments: convention.element(Spot.of(kink, arguments, names)) or {},
+        singular=isinstance(kink.set, Ball),
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or (not isinstance(one, Tensor) and not isinstance(other, Tensor) and one == other)
+
+
+def _is_exact(kink: Kink, arguments: Arguments, dtype: torch.dtype) -> bool:
+    """Whether torch's backward looks for the kink where its forward has it.
+
+    With a bound that 16 bits cannot hold, the forward rounds it and some backwards do not: at its own bound
+    ``hardtanh(x, -0.7, 0.7)`` in bfloat16 has slope 1.
+    """
+    if dtype not in (torch.float16, torch.bfloat16) or not isinstance(kink.set, Slopes):
+        return True
+    place = kink.place_value(arguments)
+    return torch.tensor(place, dtype=dtype).item() == place

@@ -1,0 +1,85 @@
+"""On the CPU: the clamp family, and selections against a constant, through `hardtanh`, whose backward is one pass.
+
+Its value is that of `clamp` to the bit. Its backward gives 0 at the bounds and outside, and the cotangent inside. Only
+where nan or infinities come out may torch's own differ; such calls, which a sum shows, are not lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf, isfinite
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.gates import below_autograd, is_memory
+from subgrad.apply.plan import Plan
+from subgrad.apply.rule import Arguments
+from subgrad.apply.shortcuts import Originals
+from subgrad.kernels.pieces import Straight
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Between numbers."""
+
+    smallest: int = 2048  # below, torch's slower backward costs less than a look at the sum
+
+    def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
+        if not self.applies(plan, arguments["self"]):
+            return None
+        out = originals("hardtanh", (arguments["self"], *_bounds(arguments)))
+        return out if _is_finite(out) else None
+
+    def applies(self, plan: Plan, x: Tensor) -> bool:
+        return plan.is_blocked and is_memory(x) and (bool(plan.choices) or x.numel() >= self.smallest)
+
+
+class BoundedInPlace(Bounded):
+    """Between numbers, over the input, which must be finite itself: once it is overwritten there is no way back."""
+
+    def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
+        x = arguments["self"]
+        if not self.applies(plan, x) or not _is_finite(x):
+            return None
+        return originals("hardtanh_", (x, *_bounds(arguments)))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The larger or smaller of a tensor and a constant of one entry."""
+
+    rows: dict[str, Straight]  # by the name of the constant, if it may be one or another
+    smallest: int = 0
+
+    def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
+        name = only_given(self.rows, arguments)
+        if name is None or plan.names != _SELF or not plan.is_blocked:
+            return None
+        x, constant, row = arguments["self"], arguments[name], self.rows[name]
+        if constant.ndim or not x.ndim or constant.dtype is not x.dtype or not is_memory(x) or not is_memory(constant):
+            return None
+        value, number = row.value(arguments), constant.item()
+        out = originals("hardtanh", (x, number, inf) if value == "maximum" else (x, -inf, number))
+        with torch._C._AutoDispatchBelowADInplaceOrView():  # the sign of a zero may be another
+            getattr(torch, value)(x, constant, out=out)
+        return out if _is_finite(out) else None
+
+
+def only_given(names: Iterable[str], arguments: Arguments) -> str | None:
+    """Of some arguments the one that is given; None for several."""
+    given = [name for name in names if arguments[name] is not None]
+    return given[0] if len(given) == 1 else None
+
+
+_SELF = frozenset({"self"})
+
+
+def _bounds(arguments: Arguments) -> tuple[float, float]:
+    low, high = arguments.get("min"), arguments.get("max")
+    return -inf if low is None else low, inf if high is None else high
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return isfinite(below_autograd(torch.sum, tensor).item())

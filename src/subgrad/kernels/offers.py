@@ -1,0 +1,123 @@
+"""Which shortcut serves which operator on which backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from subgrad.apply import shortcuts
+from subgrad.apply.gates import is_memory
+from subgrad.apply.plan import Meeting, Plan
+from subgrad.apply.rule import Arguments
+from subgrad.apply.shortcuts import Originals
+from subgrad.kernels import packed
+from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection, only_given
+from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Coding, Corner, Straight
+from subgrad.kinks.sets import Slopes, Ties
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A packed mask for an operator of one tensor."""
+
+    row: Straight
+
+    @property
+    def smallest(self) -> int:
+        return packed.smallest()
+
+    def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
+        call = self.call(plan, arguments)
+        return None if call is None else packed.pack(call, arguments["self"], None, True)
+
+    def call(self, plan: Plan, arguments: Arguments) -> packed.Call | None:
+        if not packed.fits(arguments["self"], bool(plan.choices)):
+            return None
+        coding, numbers = _coding(self.row, plan, arguments, ("self",)), self.row.numbers(arguments)
+        if coding is None or packed.has_nan(numbers):
+            return None
+        return packed.Call(self.row.value(arguments), numbers, coding, "none")
+
+
+class PackedInPlace(Packed):
+    """The same over its input; not for views and leaves, whose errors and histories are torch's own affair."""
+
+    def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
+        x = arguments["self"]
+        if x.is_leaf or x._is_view() or not packed.is_dense(x):
+            return None
+        call = self.call(plan, arguments)
+        return None if call is None else packed.pack_in_place(call, x)
+
+
+@dataclass(frozen=True)
+class PackedSelection:
+    """A packed mask for the larger or smaller of two tensors of one shape, or of a tensor and a constant."""
+
+    rows: dict[str, Straight]  # by the name of the second tensor, if it may be one or another
+
+    @property
+    def smallest(self) -> int:
+        return packed.smallest()
+
+    def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
+        second = only_given(self.rows, arguments)
+        if second is None:
+            return None
+        x, other, row = arguments["self"], arguments[second], self.rows[second]
+        kind = _kind(x, other, second in plan.names)
+        if kind is None or not packed.fits(x, bool(plan.choices)) or not is_memory(other):
+            return None
+        operands = tuple(name for name in ("self", second) if name in plan.names)
+        coding = _coding(row, plan, arguments, operands)
+        if coding is None:
+            return None
+        call = packed.Call(row.value(arguments), row.numbers(arguments), coding, kind)
+        return packed.pack(call, x, other, "self" in operands)
+
+
+def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
+    if other.device != x.device:
+        return None
+    if not other.ndim and x.ndim and other.is_floating_point() and not is_differentiated:
+        return "number"
+    is_alike = other.shape == x.shape and other.stride() == x.stride() and other.dtype is x.dtype
+    return "tensor" if is_alike and packed.is_dense(x) else None
+
+
+def _coding(row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...]) -> Coding | None:
+    """How the regions of a call are coded; None where torch decides at a kink and the table cannot say what."""
+    if "coding" not in plan.notes:
+        meetings = sorted(plan.meetings, key=lambda meeting: _place(meeting, arguments))
+        is_known = 1 <= len(meetings) <= 2 and all(meeting.element is not None for meeting in meetings)
+        corners = [[_corner(meeting, name) for meeting in meetings] for name in operands] if is_known else []
+        plan.notes["coding"] = Coding.of(row, corners, arguments) if is_known else None
+    return plan.notes["coding"]
+
+
+def _place(meeting: Meeting, arguments: Arguments) -> float:
+    kink = meeting.spot.kink
+    return kink.place_value(arguments) if isinstance(kink.set, Slopes) else 0.0
+
+
+def _corner(meeting: Meeting, name: str) -> Corner:
+    """The weights of one operand around a kink, from the least ``self`` to the largest."""
+    kinks, element, is_chosen = meeting.spot.set, meeting.element or {}, meeting.choice is not None
+    if isinstance(kinks, Ties):
+        left, right = (kinks.share(selected)[name] for selected in kinks.moved["self"])
+    else:
+        left, right = (rule({})[name] for rule in (kinks.left, kinks.right))  # type: ignore[union-attr,index]
+    return Corner(float(left), float(element[name]), float(right), is_chosen)
+
+
+def offer_all() -> None:
+    """Called when `subgrad` is imported, before any kernel is registered."""
+    for op, row in STRAIGHT.items():
+        shortcuts.offer(op, "AutogradCUDA", Packed(row), PackedInPlace(row))
+    for op in {op for op, _ in BETWEEN_TENSORS}:
+        rows = {second: row for (of, second), row in BETWEEN_TENSORS.items() if of == op}
+        shortcuts.offer(op, "AutogradCUDA", PackedSelection(rows))
+        shortcuts.offer(op, "AutogradCPU", Selection(rows))
+    for op in ("clamp", "clamp_min", "clamp_max"):
+        shortcuts.offer(op, "AutogradCPU", Bounded(), BoundedInPlace())

@@ -1,0 +1,231 @@
+"""Packed masks: on CUDA the forward keeps one or two bits an entry, and the backward reads nothing else.
+
+The numbers are torch's own to the bit; the memory held for the backward is an 8th or a 4th of a byte an entry. They are
+for eager code: a compiled graph is fused by Inductor.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+from importlib import import_module
+from math import isnan
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.gates import Gate, is_memory
+from subgrad.kernels.pieces import ONE, ZERO, Coding, Weight, as_bits
+
+MODES = ("auto", "always", "never")
+# Where packed masks begin to win over torch's own kernels, measured on an H200: benchmarks/.
+SMALLEST = 1 << 21
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+_mode = "auto"
+
+
+def set_packed(mode: str) -> None:
+    """Where packed masks are used on CUDA, for this process.
+
+    Args:
+        mode: ``"auto"`` where they win; ``"always"`` where they can; ``"never"``. At first what the variable
+            ``SUBGRAD_PACKED`` says, else ``"auto"``. The gradients are the same.
+    """
+    global _mode
+    if mode not in MODES:
+        raise ValueError(f"unknown mode {mode!r} of packed masks. Known: {', '.join(MODES)}.")
+    _mode = mode
+
+
+def smallest() -> int:
+    """From this size on packed masks are used where torch's own kernels would do."""
+    return {"auto": SMALLEST, "always": 1, "never": sys.maxsize}[_mode]
+
+
+@lru_cache(maxsize=1)
+def _kernels() -> Any:
+    """The Triton kernels; None without Triton, or where it does not work: the plain path is as right."""
+    try:
+        return import_module("subgrad.kernels.triton_kernels")
+    except Exception:
+        return None
+
+
+def fits(tensor: Tensor, needed: bool) -> bool:
+    """Whether to pack a call on this tensor; ``needed`` if torch's own kernels would not do."""
+    if not tensor.is_cuda or _mode == "never" or tensor.dtype not in DTYPES or _kernels() is None:
+        return False
+    size = tensor.numel()
+    return size > 0 and (needed or size >= smallest()) and is_memory(tensor)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: what it computes, where its kinks are, and how regions are coded."""
+
+    value: str
+    numbers: tuple[float, float, float]
+    coding: Coding
+    other: str  # "none", "number" for one on the device, or "tensor"
+
+
+def pack(call: Call, x: Tensor, other: Tensor | None, first_is_differentiated: bool) -> Tensor:
+    """The operator's value, with a backward from codes."""
+    return _apply(_Packed, x, other, (_apply(_Anchor, x, other),), call, first_is_differentiated)
+
+
+def pack_in_place(call: Call, x: Tensor) -> Tensor:
+    """The same written over the input, of which no copy is kept."""
+    return _apply(_PackedInPlace, x, (_apply(_Anchor, x),), call)
+
+
+def _apply(gate: Any, *args: Any) -> Any:
+    return gate.apply(*args)
+
+
+def is_dense(tensor: Tensor) -> bool:
+    return torch.ops.aten.is_non_overlapping_and_dense(tensor)
+
+
+class _Packed(Gate):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, other: Tensor | None, anchor: tuple[Tensor], call: Call, first_is_differentiated: bool
+    ) -> Tensor:
+        if not is_dense(x):
+            x = torch.empty_like(x).copy_(x)
+        out = torch.empty_like(x)
+        ctx.first_is_differentiated = first_is_differentiated
+        _remember(ctx, call, out, anchor, _code(call, x, other, out))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        found = _weighed(ctx, cotangent)
+        both = found if len(found) == 2 else (*found, None) if ctx.first_is_differentiated else (None, *found)
+        return *both, None, None, None
+
+
+class _PackedInPlace(Gate):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: tuple[Tensor], call: Call) -> Tensor:
+        ctx.mark_dirty(x)
+        _remember(ctx, call, x, anchor, _code(call, x, None, x))
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        return *_weighed(ctx, cotangent), None, None
+
+
+class _Anchor(Gate):
+    """Nothing, on which operands depend all the same: second derivatives with respect to them are zero, not missing."""
+
+    @staticmethod
+    def forward(ctx: Any, *operands: Tensor | None) -> Tensor:
+        ctx.layouts = [None if x is None else (x.shape, x.dtype, x.device) for x in operands]
+        return next(x for x in operands if x is not None).new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
+        return tuple(
+            torch.zeros(layout[0], dtype=layout[1], device=layout[2]) if layout and is_needed else None
+            for layout, is_needed in zip(ctx.layouts, ctx.needs_input_grad, strict=True)
+        )
+
+
+class _Weighed(Gate):
+    """A backward that is differentiated again: linear in the cotangent, and constant in the operands."""
+
+    @staticmethod
+    def forward(ctx: Any, cotangent: Tensor, anchor: Tensor, codes: Tensor, call: Call, layout: Any) -> Any:
+        ctx.call, ctx.layout, ctx.anchor = call, layout, anchor
+        ctx.save_for_backward(codes)
+        return _weigh(call, cotangent, codes, layout)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        (codes,) = ctx.saved_tensors
+        of_operands = (
+            _apply(_Weighed, cotangent, ctx.anchor, codes, _of_operand(ctx.call, index), ctx.layout)[0]
+            for index, cotangent in enumerate(cotangents)
+        )
+        return reduce(torch.add, of_operands), torch.zeros_like(ctx.anchor), None, None, None
+
+
+def _of_operand(call: Call, index: int) -> Call:
+    return replace(call, coding=replace(call.coding, weights=(call.coding.weights[index],)))
+
+
+def _remember(ctx: Any, call: Call, out: Tensor, anchor: tuple[Tensor], codes: Tensor) -> None:
+    """``anchor`` comes in a tuple, so that it is no input whose derivative hooks would see."""
+    ctx.call, ctx.layout, (ctx.anchor,) = call, (out.shape, out.stride()), anchor
+    ctx.save_for_backward(codes)
+
+
+def _weighed(ctx: Any, cotangent: Tensor) -> tuple[Tensor, ...]:
+    (codes,) = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        return _apply(_Weighed, cotangent, ctx.anchor, codes, ctx.call, ctx.layout)
+    return _weigh(ctx.call, cotangent, codes, ctx.layout)
+
+
+def _code(call: Call, x: Tensor, other: Tensor | None, out: Tensor) -> Tensor:
+    coding, size, block = call.coding, x.numel(), _block(x, call.coding)
+    codes = torch.empty(-(-size * coding.bits // 8), dtype=torch.uint8, device=x.device)
+    low, high, extra = call.numbers
+    with torch.cuda.device_of(x):
+        _kernels().code[(-(-size // block),)](
+            x, x if other is None else other, out, codes, size, as_bits(low), as_bits(high), as_bits(extra),
+            call.value, call.other, coding.corners, *coding.regions, coding.bits, block, num_warps=4,
+        )  # fmt: skip
+    return codes
+
+
+def _weigh(call: Call, cotangent: Tensor, codes: Tensor, layout: Any) -> tuple[Tensor, ...]:
+    coding = call.coding
+    # Dynamo, for compiled autograd, takes what it traces for plain tensors.
+    if torch.compiler.is_compiling() or not is_memory(cotangent) or not cotangent.is_cuda:
+        return tuple(_weigh_by_torch(weights, coding.bits, cotangent, codes, layout) for weights in coding.weights)
+    shape, stride = layout
+    if cotangent.stride() != stride:
+        cotangent = cotangent.new_empty_strided(shape, stride).copy_(cotangent)
+    outs = tuple(torch.empty_like(cotangent) for _ in coding.weights)
+    size, block = cotangent.numel(), _block(cotangent, coding)
+    with torch.cuda.device_of(cotangent):
+        _kernels().weigh[(-(-size // block),)](
+            cotangent, codes, outs[0], outs[-1], size, *coding.numbers, *coding.kinds, len(outs) == 2, coding.bits,
+            block, num_warps=4,
+        )  # fmt: skip
+    return outs
+
+
+def _weigh_by_torch(weights: Sequence[Weight], bits: int, cotangent: Tensor, codes: Tensor, layout: Any) -> Tensor:
+    """The same with torch's operators, for cotangents that are traced, batched or dual."""
+    shape, stride = layout
+    shifts = torch.arange(0, 8, bits, device=codes.device)
+    flat = ((codes.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)).reshape(-1)[: shape.numel()]
+    code = flat.as_strided(shape, stride)
+    found = torch.zeros_like(cotangent)
+    for number, weight in enumerate(weights):
+        if weight.kind != ZERO:
+            part = cotangent if weight.kind == ONE else cotangent * weight.number
+            found = torch.where(code == number, part, found)
+    return found
+
+
+def _block(x: Tensor, coding: Coding) -> int:
+    """Entries a program of 128 threads: 32 bytes a thread, the fastest measured; 16 with two bits in 16."""
+    return 1024 if x.element_size() == 2 and coding.bits == 2 else 4096 // x.element_size()
+
+
+def has_nan(numbers: tuple[float, ...]) -> bool:
+    return any(isnan(number) for number in numbers)
+
+
+set_packed(os.environ.get("SUBGRAD_PACKED", "auto"))

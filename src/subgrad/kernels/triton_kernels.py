@@ -1,0 +1,180 @@
+"""The two Triton kernels of packed masks. Imported only when a CUDA tensor is first met.
+
+The forward writes the operator's value and a *code* of one or two bits for each entry: on which side of the kinks, or
+on which kink, it lies. The backward reads the cotangent and the codes alone.
+
+Numbers come as the bits of a double, since Triton rounds floats to 32 bits.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+ZERO, ONE = tl.constexpr(0), tl.constexpr(1)  # kinds of weights that need no product; any other is a number
+
+
+@triton.jit
+def _number(bits, like):
+    """A double from its bits, in the precision that torch computes in for tensors of this type."""
+    value = bits.to(tl.int64).to(tl.float64, bitcast=True)
+    return value if like.dtype == tl.float64 else value.to(tl.float32)
+
+
+@triton.jit
+def _wide(x):
+    return x if x.dtype == tl.float64 else x.to(tl.float32)
+
+
+@triton.jit
+def _value(x, low, high, extra, OP: tl.constexpr):
+    """What torch's own kernel returns, to the bit. ``x`` and the numbers are wide."""
+    if OP == "clamp":
+        y = tl.where(x != x, x, tl.minimum(tl.maximum(x, low), high))
+    elif OP == "clamp_min":
+        y = tl.where(x != x, x, tl.maximum(x, low))
+    elif OP == "clamp_max":
+        y = tl.where(x != x, x, tl.minimum(x, low))
+    elif OP == "maximum":
+        y = tl.where(x != x, x, tl.where(low != low, low, tl.maximum(x, low)))
+    elif OP == "minimum":
+        y = tl.where(x != x, x, tl.where(low != low, low, tl.minimum(x, low)))
+    elif OP == "abs":
+        y = tl.abs(x)
+    elif OP == "leaky_relu":
+        y = tl.where(x > 0, x, x * extra)
+    elif OP == "threshold":
+        y = tl.where(x <= low, extra, x)
+    elif OP == "hardsigmoid":
+        shifted = x + 3
+        shifted = tl.where(shifted < 0, 0.0, shifted)
+        y = tl.where(shifted > 6, 6.0, shifted) * extra
+    else:
+        tl.static_assert(OP == "softshrink")
+        y = tl.where(x > high, x - high, tl.where(x < low, x - low, tl.where(x != x, x, 0.0)))
+    return y
+
+
+@triton.jit
+def _code_block(
+    x_ptr, other_ptr, out_ptr, codes_ptr, start, size, low_bits, high_bits, extra_bits,
+    OP: tl.constexpr, OTHER: tl.constexpr, CORNERS: tl.constexpr, BELOW: tl.constexpr, LOW: tl.constexpr,
+    BETWEEN: tl.constexpr, HIGH: tl.constexpr, ABOVE: tl.constexpr, NAN: tl.constexpr,
+    BITS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    PER: tl.constexpr = 8 // BITS
+    at = start + tl.arange(0, BLOCK)
+    inside = at < size
+    raw = tl.load(x_ptr + at) if WHOLE else tl.load(x_ptr + at, mask=inside)
+    x, low, high, extra = _wide(raw), _number(low_bits, raw), _number(high_bits, raw), _number(extra_bits, raw)
+    if OTHER == "tensor":
+        low = _wide(tl.load(other_ptr + at) if WHOLE else tl.load(other_ptr + at, mask=inside))
+    elif OTHER == "number":
+        low = _wide(tl.load(other_ptr).to(raw.dtype))
+    # Kinks lie at the bounds as the tensor's own type holds them; some operators round them for the value too.
+    first = low if OTHER == "tensor" else _wide(low.to(raw.dtype))
+    if OP == "softshrink" or OP == "threshold":
+        low, high, extra = first, _wide(high.to(raw.dtype)), _wide(extra.to(raw.dtype))
+    value = _value(x, low, high, extra, OP).to(raw.dtype)
+    code = tl.where(x > first, BETWEEN, tl.where(x < first, BELOW, tl.where(x == first, LOW, NAN)))
+    if CORNERS == 2:
+        second = _wide(high.to(raw.dtype))
+        code = tl.where(x > second, ABOVE, tl.where(x == second, HIGH, code))
+    packed = tl.reshape(code, [BLOCK // PER, PER]) << (tl.arange(0, PER) * BITS)[None, :]
+    byte = tl.sum(packed, axis=1).to(tl.uint8)
+    place = start // PER + tl.arange(0, BLOCK // PER)
+    if WHOLE:
+        tl.store(out_ptr + at, value)
+        tl.store(codes_ptr + place, byte)
+    else:
+        tl.store(out_ptr + at, value, mask=inside)
+        tl.store(codes_ptr + place, byte, mask=place * PER < size)
+
+
+@triton.jit
+def code(
+    x_ptr, other_ptr, out_ptr, codes_ptr, size, low_bits, high_bits, extra_bits,
+    OP: tl.constexpr, OTHER: tl.constexpr, CORNERS: tl.constexpr, BELOW: tl.constexpr, LOW: tl.constexpr,
+    BETWEEN: tl.constexpr, HIGH: tl.constexpr, ABOVE: tl.constexpr, NAN: tl.constexpr,
+    BITS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The operator's value, and the code of each entry."""
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    if start + BLOCK <= size:  # without masks loads are as wide as they can be, whatever the size
+        _code_block(
+            x_ptr, other_ptr, out_ptr, codes_ptr, start, size, low_bits, high_bits, extra_bits,
+            OP, OTHER, CORNERS, BELOW, LOW, BETWEEN, HIGH, ABOVE, NAN, BITS, BLOCK, True,
+        )  # fmt: skip
+    else:
+        _code_block(
+            x_ptr, other_ptr, out_ptr, codes_ptr, start, size, low_bits, high_bits, extra_bits,
+            OP, OTHER, CORNERS, BELOW, LOW, BETWEEN, HIGH, ABOVE, NAN, BITS, BLOCK, False,
+        )  # fmt: skip
+
+
+@triton.jit
+def _weigh(cotangent, weight_bits, KIND: tl.constexpr):
+    if KIND == ZERO:
+        result = tl.zeros_like(cotangent)
+    elif KIND == ONE:
+        result = cotangent
+    else:
+        result = (_wide(cotangent) * _number(weight_bits, cotangent)).to(cotangent.dtype)
+    return result
+
+
+@triton.jit
+def _chosen(cotangent, code, w0, w1, w2, w3, K0: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr,
+            BITS: tl.constexpr):  # fmt: skip
+    result = tl.where(code == 0, _weigh(cotangent, w0, K0), _weigh(cotangent, w1, K1))
+    if BITS == 2:
+        result = tl.where(code == 2, _weigh(cotangent, w2, K2), result)
+        result = tl.where(code == 3, _weigh(cotangent, w3, K3), result)
+    return result
+
+
+@triton.jit
+def _weigh_block(
+    cotangent_ptr, codes_ptr, out_ptr, other_ptr, start, size, w0, w1, w2, w3, u0, u1, u2, u3,
+    K0: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr,
+    L0: tl.constexpr, L1: tl.constexpr, L2: tl.constexpr, L3: tl.constexpr,
+    OTHER: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    PER: tl.constexpr = 8 // BITS
+    at = start + tl.arange(0, BLOCK)
+    inside = at < size
+    cotangent = tl.load(cotangent_ptr + at) if WHOLE else tl.load(cotangent_ptr + at, mask=inside)
+    byte = tl.load(codes_ptr + at // PER) if WHOLE else tl.load(codes_ptr + at // PER, mask=inside)
+    code = (byte.to(tl.int32) >> ((at % PER).to(tl.int32) * BITS)) & ((1 << BITS) - 1)
+    result = _chosen(cotangent, code, w0, w1, w2, w3, K0, K1, K2, K3, BITS)
+    if WHOLE:
+        tl.store(out_ptr + at, result)
+    else:
+        tl.store(out_ptr + at, result, mask=inside)
+    if OTHER:
+        result = _chosen(cotangent, code, u0, u1, u2, u3, L0, L1, L2, L3, BITS)
+        if WHOLE:
+            tl.store(other_ptr + at, result)
+        else:
+            tl.store(other_ptr + at, result, mask=inside)
+
+
+@triton.jit
+def weigh(
+    cotangent_ptr, codes_ptr, out_ptr, other_ptr, size, w0, w1, w2, w3, u0, u1, u2, u3,
+    K0: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr,
+    L0: tl.constexpr, L1: tl.constexpr, L2: tl.constexpr, L3: tl.constexpr,
+    OTHER: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The cotangent times the weight that each entry's code stands for; for one operand or two."""
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    if start + BLOCK <= size:
+        _weigh_block(
+            cotangent_ptr, codes_ptr, out_ptr, other_ptr, start, size, w0, w1, w2, w3, u0, u1, u2, u3,
+            K0, K1, K2, K3, L0, L1, L2, L3, OTHER, BITS, BLOCK, True,
+        )  # fmt: skip
+    else:
+        _weigh_block(
+            cotangent_ptr, codes_ptr, out_ptr, other_ptr, start, size, w0, w1, w2, w3, u0, u1, u2, u3,
+            K0, K1, K2, K3, L0, L1, L2, L3, OTHER, BITS, BLOCK, False,
+        )  # fmt: skip
