@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.torch_version import TorchVersion
 
+from subgrad.apply.gates import are_known_absent
 from subgrad.apply.operators import Operator
 from subgrad.apply.rule import Arguments, Choice
 from subgrad.conventions import Convention, Spot, torch_element
@@ -82,12 +83,19 @@ def plan(op: Operator, convention: Convention, arguments: Arguments) -> Plan:
         return Plan(names, ())
     rest = (names, self.dtype, forward_ad._current_level >= 0)
     if not op.slopes_are_numbers:
-        return _plan(op, convention, arguments, *rest)
+        return Plan(names, ()) if _meets_nothing(op, arguments) else _plan(op, convention, arguments, *rest)
     numbers = tuple((name, ... if isinstance(value, Tensor) else _key(value)) for name, value in arguments.items())
     try:
         return _remembered(op, convention, numbers, *rest)
     except TypeError:  # symbolic numbers, while compiling, are not hashable
         return _plan(op, convention, arguments, *rest)
+
+
+def _meets_nothing(op: Operator, arguments: Arguments) -> bool:
+    """Whether it can be seen at once; elements that are tensors take longer. Other devices would have to be waited for."""
+    return arguments["self"].is_cpu and all(
+        are_known_absent(kink.hits(arguments)) for kink in op.kinks if kink.applies(arguments)
+    )
 
 
 def _key(number: Any) -> Any:
