@@ -22,6 +22,7 @@ ALL = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.i
 ROOT = "subgrad"  # the package itself, which has imported what it offers: only the outermost stage may
 APPLY = {"kinks", "conventions", "version", "apply"}
 SURVEY = {*APPLY, "functional", "nn", "survey"}
+BENCH = {*APPLY, "kernels", "bench"}
 # What each stage may import of subgrad.
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
@@ -32,7 +33,8 @@ ALLOWED: dict[str, set[str]] = {
     "functional": APPLY,
     "nn": {*APPLY, "functional"},
     "survey": SURVEY,
-    "report": {*SURVEY, "report"},
+    "bench": BENCH,
+    "report": {*SURVEY, *BENCH, "report"},
     "script": set(),
     "cli": {*ALL, ROOT},
     "__init__": {*APPLY, "kernels", "functional", "nn"},
@@ -120,7 +122,17 @@ def imported() -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "module",
-    ["rich", "hypothesis", "subgrad.cli", "subgrad.survey", "subgrad.report", "subgrad.functional", "subgrad.nn"],
+    [
+        "rich",
+        "matplotlib",
+        "hypothesis",
+        "subgrad.cli",
+        "subgrad.survey",
+        "subgrad.bench",
+        "subgrad.report",
+        "subgrad.functional",
+        "subgrad.nn",
+    ],
 )
 def test_import_leaves_alone(imported: dict[str, Any], module: str) -> None:
     assert module not in imported["modules"]

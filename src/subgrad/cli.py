@@ -1,21 +1,39 @@
-"""The command line: ``subgrad survey`` and ``subgrad run``."""
+"""The command line: ``subgrad survey``, ``subgrad run`` and ``subgrad bench``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from subgrad.conventions import RULES, Convention
 from subgrad.kinks import KINKS
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from subgrad.bench.measure import Benchmark
+    from subgrad.bench.rows import Row
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PICTURES = ("svg", "png")
+LEAST, MOST = 4, 2**40  # entries: selections are of two by two at least, and no machine has a tensor of so many
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = _parser().parse_args(given, argparse.Namespace(line=shlex.join(("subgrad", *given))))
     return options.command(options)
 
 
@@ -38,7 +56,33 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
     run.set_defaults(command=_run)
 
-    for command in (survey, run):
+    bench = commands.add_parser("bench", help="speed and memory against torch, side by side in one run")
+    bench.add_argument("--device", type=_device, default="cpu", metavar="cpu|cuda", help="(default: %(default)s)")
+    bench.add_argument("--rows", type=_row, nargs="+", default=[], metavar="ROW", help="some rows (default: all)")
+    bench.add_argument(
+        "--sizes", type=_sizes, default="4096,1048576", metavar="N[,N...]", help="entries (default: %(default)s)"
+    )
+    bench.add_argument(
+        "--dtypes",
+        type=_dtypes,
+        default="float32",
+        metavar="DTYPE[,DTYPE...]",
+        help=f"some of {', '.join(DTYPES)} (default: %(default)s)",
+    )
+    bench.add_argument("--compiled", action="store_true", help="both under torch.compile too")
+    bench.add_argument(
+        "--repeats",
+        type=_repeats,
+        default=9,
+        metavar="N",
+        help="turns of each, of which medians (default: %(default)s)",
+    )
+    bench.add_argument("--json", type=_file, metavar="FILE", help="store the record")
+    bench.add_argument("--picture", type=_picture, metavar="FILE.svg|png", help="draw each backward against its limit")
+    bench.add_argument("--show", type=_record, metavar="RECORD.json", help="a stored record, with nothing measured")
+    bench.set_defaults(command=_bench, parser=bench)
+
+    for command in (survey, run, bench):
         command.add_argument(
             "--convention",
             type=_convention,
@@ -77,6 +121,77 @@ def _operator(text: str) -> str:
     except KeyError as error:
         raise argparse.ArgumentTypeError(error.args[0]) from None
     return name
+
+
+def _device(text: str) -> str:
+    if text not in ("cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no device to measure on: cpu or cuda")
+    if text == "cuda" and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError("torch finds no CUDA device here: only cpu")
+    return text
+
+
+def _row(text: str) -> Row:
+    from subgrad.bench.rows import rows
+
+    try:
+        (row,) = rows([text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return row
+
+
+def _sizes(text: str) -> list[int]:
+    return list(dict.fromkeys(_whole(each, LEAST, MOST) for each in text.split(",")))
+
+
+def _repeats(text: str) -> int:
+    return _whole(text, 1, 1000)
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {most}")
+    return int(text)
+
+
+def _dtypes(text: str) -> list[torch.dtype]:
+    unknown = [name for name in text.split(",") if name not in DTYPES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown dtype {unknown[0]!r}. Known: {', '.join(DTYPES)}")
+    return list(dict.fromkeys(DTYPES[name] for name in text.split(",")))
+
+
+def _file(text: str) -> Path:
+    """Where something can be written: known before anything is measured."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder: name a file")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {str(path.parent)!r} is no folder to write to")
+    return path
+
+
+def _picture(text: str) -> Path:
+    if Path(text).suffix[1:] not in PICTURES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no picture: name it .{' or .'.join(PICTURES)}")
+    return _file(text)
+
+
+def _record(text: str) -> Benchmark:
+    from subgrad.bench.measure import Benchmark
+
+    try:
+        record = Benchmark.from_json(json.loads(Path(text).read_text()))
+        times = [each.milliseconds for each in record.copies]
+        times += [time for each in record.timings for time in (each.forward, each.backward, each.both)]
+        if not all(time > 0 for time in times) or not {each.dtype for each in record.copies} <= set(DTYPES):
+            raise ValueError
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"can't open {text!r}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no record that subgrad bench --json wrote") from None
+    return record
 
 
 def _survey(options: argparse.Namespace) -> int:
@@ -133,3 +248,103 @@ def _run(options: argparse.Namespace) -> int:
 
     set_default(options.convention)
     return run_script(options.script, options.arguments)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    try:
+        from rich.console import Console
+
+        from subgrad.report.bench import has_limit, picture, summary, tables
+    except ModuleNotFoundError:
+        print("subgrad bench draws its tables with rich: pip install 'subgrad[cli]'.", file=sys.stderr)
+        return 2
+    if options.picture and find_spec("matplotlib") is None:  # now, rather than when all is measured
+        print("subgrad bench draws its picture with matplotlib: pip install 'subgrad[plots]'.", file=sys.stderr)
+        return 2
+    _refuse_what_does_not_go_together(options)
+    names = {each.row for each in options.show.timings} if options.show else {row.name for row in _rows(options)}
+    if options.picture and not any(map(has_limit, names)):
+        options.parser.error("argument --picture: none of these rows has a limit to draw: entrywise rows have one")
+    try:
+        record = options.show or _measure(options, Console(stderr=True))
+    except RuntimeError as error:
+        # A CPU that cannot allocate has no error of its own.
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        options.parser.error(f"argument --sizes: too large for the memory here: {str(error).splitlines()[0]}")
+    if options.json:
+        _write(options.json, f"{json.dumps(record.to_json(), indent=1)}\n".encode())
+    if options.picture:
+        _write(options.picture, picture(record, options.picture.suffix[1:]))
+    # Lines are not broken where output is no terminal.
+    console = Console(width=None if sys.stdout.isatty() else 1000)
+    for table in tables(record):
+        console.print(table)
+    console.print(summary(record), highlight=False, markup=False)
+    return 0
+
+
+def _refuse_what_does_not_go_together(options: argparse.Namespace) -> None:
+    if not options.show:
+        return
+    usual = options.parser.parse_args([])
+    measuring = ("device", "rows", "sizes", "dtypes", "convention", "compiled", "repeats", "json")
+    for name in measuring:
+        if getattr(options, name) != getattr(usual, name):
+            options.parser.error(
+                f"argument --show: shows what is stored; --{name} is for measuring, --picture for both"
+            )
+
+
+def _rows(options: argparse.Namespace) -> list[Row]:
+    from subgrad.bench.rows import rows
+
+    return list({row.name: row for row in options.rows or rows()}.values())
+
+
+def _measure(options: argparse.Namespace, console: Console) -> Benchmark:
+    from rich.progress import Progress
+
+    from subgrad.bench.measure import COMPILED, CONTENDERS, benchmark
+
+    rows = _rows(options)
+    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("measuring", total=len(rows) * len(options.sizes) * len(options.dtypes))
+        record = benchmark(
+            _Watched(rows, bar, task),
+            options.sizes,
+            options.dtypes,
+            device=options.device,
+            like=options.convention,
+            contenders=(*CONTENDERS, *COMPILED) if options.compiled else CONTENDERS,
+            repeats=options.repeats,
+            command=options.line,
+            progress=lambda message: bar.update(task, description=message),
+        )
+    found = {(each.row, each.dtype) for each in record.timings}
+    wanted = [(row.name, name) for row in rows for name, dtype in DTYPES.items() if dtype in options.dtypes]
+    for row, dtype in wanted:
+        if (row, dtype) not in found:
+            print(f"{row}: not measured in {dtype}, where it fails on {options.device}", file=sys.stderr)
+    return record
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """Rows that move the bar on, each time round."""
+
+    rows: list[Row]
+    bar: Progress
+    task: TaskID
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self.rows:
+            yield row
+            self.bar.advance(self.task)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """The whole file or nothing."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(content)
+    part.replace(path)

@@ -70,7 +70,7 @@ def groups(record: Benchmark) -> list[tuple[str, int]]:
 def lines(record: Benchmark, dtype: str, size: int) -> list[Line]:
     """One line for each row and contender of a dtype and size."""
     measured = [each for each in record.timings if (each.dtype, each.size) == (dtype, size)]
-    (copy,) = (each.milliseconds for each in record.copies if (each.dtype, each.size) == (dtype, size))
+    copy = {(each.dtype, each.size): each.milliseconds for each in record.copies}[dtype, size]
     both = {(each.row, each.contender): each.both for each in measured}
     return [_line(each, copy, both.get((each.row, each.contender.replace("subgrad", "torch")))) for each in measured]
 
@@ -102,6 +102,11 @@ def _tensors_moved(name: str) -> tuple[int | None, int | None]:
         return None, None
     copied = 2 * row.in_place  # what is overwritten is copied first, in every contender
     return row.operands + 1 + copied, row.tensors_moved
+
+
+def has_limit(name: str) -> bool:
+    """Whether times of this row can be held against a copy."""
+    return _tensors_moved(name) != (None, None)
 
 
 @cache
