@@ -208,7 +208,7 @@ def test_saved_tensor_hooks_see_the_codes() -> None:
 
 
 def test_without_triton_the_plain_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "_kernels", lambda: None)
+    monkeypatch.setattr(packed, "triton_kernels", lambda: None)
     x = torch.tensor([-1.0, 0.0, 1.0], device="cuda", requires_grad=True)
     with subgrad.use("mean"):
         out = torch.relu(x)

@@ -83,8 +83,6 @@ class Memory:
     def remember(self, convention: Convention, args: Sequence[Any], plan: Plan) -> None:
         if not self._op.slopes_are_numbers or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
             return
-        if self._op.slope_names and 0 in args[1:]:  # 0.0 and -0.0 are one key, and different slopes
-            return
         if len(self._plans) >= 1024:  # bounds that change with every call
             self._plans.clear()
             self._natives.clear()
@@ -103,5 +101,5 @@ def _key(convention: Convention, args: Sequence[Any]) -> tuple[Any, ...]:
         if isinstance(each, Tensor):
             key += (each.dtype, each.requires_grad)
         else:
-            key.append(each)
+            key.append(each if each else str(each))  # 0.0 and -0.0 are equal, and not the same
     return tuple(key)

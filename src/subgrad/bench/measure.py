@@ -104,9 +104,7 @@ def benchmark(
                     if isinstance(error, torch.OutOfMemoryError):
                         raise
                     progress(f"{row.name}: {_name(dtype)} is not for it ({error})")  # as hypot in float16 on a CPU
-    return Benchmark(
-        machine(device), str(torch.__version__), str(chosen), command, tuple(copies), tuple(timings)
-    )
+    return Benchmark(machine(device), str(torch.__version__), str(chosen), command, tuple(copies), tuple(timings))
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -145,9 +143,7 @@ def _row(
 class _Run:
     """A contender, warmed up."""
 
-    def __init__(
-        self, row: Row, inputs: list[Tensor], contender: str, chosen: Convention, device: str, seconds: float
-    ):
+    def __init__(self, row: Row, inputs: list[Tensor], contender: str, chosen: Convention, device: str, seconds: float):
         self.row, self.inputs, self.device = row, inputs, device
         self.scope = partial(use, chosen if contender.startswith("subgrad") else "torch")
         self.call: Callable[..., Tensor] = torch.compile(row.call) if "compiled" in contender else row.call
@@ -165,11 +161,11 @@ class _Run:
 
     def once(self) -> tuple[float, float, float]:
         with self.scope():
-            out = self.forward()
-            forward = self.clock(self.forward)
-            backward = self.clock(lambda: torch.autograd.grad(out, self.inputs, self.cotangent, retain_graph=True))
-            del out
-            return forward, backward, self.clock(self.both)
+            return self.clock(self.forward), self._backward(), self.clock(self.both)
+
+    def _backward(self) -> float:
+        out = self.forward()
+        return self.clock(lambda: torch.autograd.grad(out, self.inputs, self.cotangent, retain_graph=True))
 
     def kept(self) -> int:
         """The bytes that the graph holds, the result aside; inputs too, if only the graph holds them."""

@@ -1,4 +1,4 @@
-"""What is measured: every entrywise row of the table with its first sample's numbers, and selections of many entries."""
+"""What is measured: every entrywise row of the table, with the numbers of its first sample, and some selections."""
 
 from __future__ import annotations
 

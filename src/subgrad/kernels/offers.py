@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 
 from torch import Tensor
 
@@ -34,10 +35,11 @@ class Packed:
     def call(self, plan: Plan, arguments: Arguments) -> packed.Call | None:
         if not packed.fits(arguments["self"], bool(plan.choices)):
             return None
-        coding, numbers = _coding(self.row, plan, arguments, ("self",)), self.row.numbers(arguments)
-        if coding is None or packed.has_nan(numbers):
-            return None
-        return packed.Call(self.row.value(arguments), numbers, coding, "none")
+        if "call" not in plan.notes:
+            numbers = self.row.numbers(arguments)
+            coding = None if any(isnan(number) for number in numbers) else _coding(self.row, plan, arguments, ("self",))
+            plan.notes["call"] = coding and packed.Call(self.row.value(arguments), numbers, coding, "none")
+        return plan.notes["call"]
 
 
 class PackedInPlace(Packed):
@@ -69,12 +71,13 @@ class PackedSelection:
         kind = _kind(x, other, second in plan.names)
         if kind is None or not packed.fits(x, bool(plan.choices)) or not is_memory(other):
             return None
-        operands = tuple(name for name in ("self", second) if name in plan.names)
-        coding = _coding(row, plan, arguments, operands)
-        if coding is None:
-            return None
-        call = packed.Call(row.value(arguments), row.numbers(arguments), coding, kind)
-        return packed.pack(call, x, other, "self" in operands)
+        if kind not in plan.notes:
+            operands = tuple(name for name in ("self", second) if name in plan.names)
+            coding = _coding(row, plan, arguments, operands)
+            numbers = row.numbers(arguments)
+            plan.notes[kind] = coding and packed.Call(row.value(arguments), numbers, coding, kind)
+        call = plan.notes[kind]
+        return None if call is None else packed.pack(call, x, other, "self" in plan.names)
 
 
 def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
@@ -88,12 +91,10 @@ def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
 
 def _coding(row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...]) -> Coding | None:
     """How the regions of a call are coded; None where torch decides at a kink and the table cannot say what."""
-    if "coding" not in plan.notes:
-        meetings = sorted(plan.meetings, key=lambda meeting: _place(meeting, arguments))
-        is_known = 1 <= len(meetings) <= 2 and all(meeting.element is not None for meeting in meetings)
-        corners = [[_corner(meeting, name) for meeting in meetings] for name in operands] if is_known else []
-        plan.notes["coding"] = Coding.of(row, corners, arguments) if is_known else None
-    return plan.notes["coding"]
+    meetings = sorted(plan.meetings, key=lambda meeting: _place(meeting, arguments))
+    if not 1 <= len(meetings) <= 2 or any(meeting.element is None for meeting in meetings):
+        return None
+    return Coding.of(row, [[_corner(meeting, name) for meeting in meetings] for name in operands], arguments)
 
 
 def _place(meeting: Meeting, arguments: Arguments) -> float:

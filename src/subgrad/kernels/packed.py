@@ -10,15 +10,14 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
-from importlib import import_module
-from math import isnan
+from functools import cached_property, reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from subgrad.apply.gates import Gate, is_memory
+from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.pieces import ONE, ZERO, Coding, Weight, as_bits
 
 MODES = ("auto", "always", "never")
@@ -47,18 +46,9 @@ def smallest() -> int:
     return {"auto": SMALLEST, "always": 1, "never": sys.maxsize}[_mode]
 
 
-@lru_cache(maxsize=1)
-def _kernels() -> Any:
-    """The Triton kernels; None without Triton, or where it does not work: the plain path is as right."""
-    try:
-        return import_module("subgrad.kernels.triton_kernels")
-    except Exception:
-        return None
-
-
 def fits(tensor: Tensor, needed: bool) -> bool:
     """Whether to pack a call on this tensor; ``needed`` if torch's own kernels would not do."""
-    if not tensor.is_cuda or _mode == "never" or tensor.dtype not in DTYPES or _kernels() is None:
+    if not tensor.is_cuda or _mode == "never" or tensor.dtype not in DTYPES or triton_kernels() is None:
         return False
     size = tensor.numel()
     return size > 0 and (needed or size >= smallest()) and is_memory(tensor)
@@ -72,6 +62,15 @@ class Call:
     numbers: tuple[float, float, float]
     coding: Coding
     other: str  # "none", "number" for one on the device, or "tensor"
+
+    @cached_property
+    def bits_of_numbers(self) -> tuple[int, ...]:
+        return tuple(as_bits(number) for number in self.numbers)
+
+    @cached_property
+    def constants(self) -> tuple[Any, ...]:
+        """What the kernel `code` is compiled for."""
+        return self.value, self.other, self.coding.corners, *self.coding.regions, self.coding.bits
 
 
 def pack(call: Call, x: Tensor, other: Tensor | None, first_is_differentiated: bool) -> Tensor:
@@ -129,7 +128,7 @@ class _Anchor(Gate):
     @staticmethod
     def forward(ctx: Any, *operands: Tensor | None) -> Tensor:
         ctx.layouts = [None if x is None else (x.shape, x.dtype, x.device) for x in operands]
-        return next(x for x in operands if x is not None).new_empty(0)
+        return torch.empty(0)  # on the CPU, where that costs least
 
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
@@ -178,12 +177,8 @@ def _weighed(ctx: Any, cotangent: Tensor) -> tuple[Tensor, ...]:
 def _code(call: Call, x: Tensor, other: Tensor | None, out: Tensor) -> Tensor:
     coding, size, block = call.coding, x.numel(), _block(x, call.coding)
     codes = torch.empty(-(-size * coding.bits // 8), dtype=torch.uint8, device=x.device)
-    low, high, extra = call.numbers
-    with torch.cuda.device_of(x):
-        _kernels().code[(-(-size // block),)](
-            x, x if other is None else other, out, codes, size, as_bits(low), as_bits(high), as_bits(extra),
-            call.value, call.other, coding.corners, *coding.regions, coding.bits, block, num_warps=4,
-        )  # fmt: skip
+    tensors = (x, x if other is None else other, out, codes)
+    launch("code", -(-size // block), tensors, (size, *call.bits_of_numbers), (*call.constants, block))
     return codes
 
 
@@ -197,11 +192,8 @@ def _weigh(call: Call, cotangent: Tensor, codes: Tensor, layout: Any) -> tuple[T
         cotangent = cotangent.new_empty_strided(shape, stride).copy_(cotangent)
     outs = tuple(torch.empty_like(cotangent) for _ in coding.weights)
     size, block = cotangent.numel(), _block(cotangent, coding)
-    with torch.cuda.device_of(cotangent):
-        _kernels().weigh[(-(-size // block),)](
-            cotangent, codes, outs[0], outs[-1], size, *coding.numbers, *coding.kinds, len(outs) == 2, coding.bits,
-            block, num_warps=4,
-        )  # fmt: skip
+    tensors = (cotangent, codes, outs[0], outs[-1])
+    launch("weigh", -(-size // block), tensors, (size, *coding.numbers), (*coding.constants, block))
     return outs
 
 
@@ -222,10 +214,6 @@ def _weigh_by_torch(weights: Sequence[Weight], bits: int, cotangent: Tensor, cod
 def _block(x: Tensor, coding: Coding) -> int:
     """Entries a program of 128 threads: 32 bytes a thread, the fastest measured; 16 with two bits in 16."""
     return 1024 if x.element_size() == 2 and coding.bits == 2 else 4096 // x.element_size()
-
-
-def has_nan(numbers: tuple[float, ...]) -> bool:
-    return any(isnan(number) for number in numbers)
 
 
 set_packed(os.environ.get("SUBGRAD_PACKED", "auto"))

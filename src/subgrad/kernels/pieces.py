@@ -141,10 +141,11 @@ class Coding:
         return tuple(as_bits(each[code].number) if code < len(each) else 0 for each in both for code in range(4))
 
     @cached_property
-    def kinds(self) -> tuple[int, ...]:
-        """The kinds of the same."""
+    def constants(self) -> tuple[Any, ...]:
+        """What the kernel `weigh` is compiled for: the kinds of the same weights, how many operands, bits."""
         both = (self.weights[0], self.weights[-1])
-        return tuple(each[code].kind if code < len(each) else ZERO for each in both for code in range(4))
+        kinds = (each[code].kind if code < len(each) else ZERO for each in both for code in range(4))
+        return *kinds, len(self.weights) == 2, self.bits
 
     @classmethod
     def of(cls, row: Straight, operands: Sequence[Sequence[Corner]], arguments: Arguments) -> Coding:
