@@ -1,0 +1,152 @@
+"""Write docs/speed.md from the records in benchmarks/records: of `subgrad bench`, and of benchmarks/end_to_end.py.
+
+python scripts/speed.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from subgrad.bench.measure import Benchmark
+from subgrad.report.bench import NONE, Line, groups, lines, milliseconds, ratio, share
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "benchmarks" / "records"
+PAGE = ROOT / "docs" / "speed.md"
+
+TEXT = """# Speed and memory
+
+Written by `python scripts/speed.py` from the records in `benchmarks/records`: every number below is from one of them,
+under the command that measured it. Medians, torch and subgrad by turns in one process. Your own are one command away:
+
+```sh
+subgrad bench --device cuda --dtypes float32,bfloat16 --sizes 4096,268435456 --json mine.json --picture mine.svg
+subgrad bench --show mine.json
+```
+
+## How to read it
+
+- *both*: forward and backward. *torch / subgrad*: above 1, subgrad is the faster one.
+- *of the limit*: the time in which a copy of as many entries, measured in the same run, would move what backward has
+  to move, over the time it took. That is the cotangent, read, and a gradient for each operand, written; and the kept
+  bits, where less than a byte an entry is kept. At small sizes all is overhead; what fits in a cache may exceed 100%.
+  Selections (`amax`, `sort`, ...) do not move whole tensors: no limit is given for them.
+- *kept*: bytes for each entry of one operand, held from forward to backward; the result itself is not counted, inputs
+  that the graph holds are.
+- What overwrites its input (`relu_`, ...) is given a copy to overwrite, in every column alike.
+- A row that fails in some dtype on some device is left out there.
+- Networks: a whole training step, and the most memory it held at once beyond what was there before it.
+
+{records}
+"""
+RECORD = """## {name}
+
+{machine}, torch {torch}:
+
+```sh
+{command}
+```
+
+{tables}"""
+EMPTY = "No record is stored yet."
+Record = dict[str, Any]
+
+
+def stored(folder: Path = RECORDS) -> dict[str, Record]:
+    """The records by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def page(records: dict[str, Record]) -> str:
+    """The page about speed, in markdown."""
+    return TEXT.format(records="\n\n".join(section(*each) for each in records.items()) or EMPTY)
+
+
+def section(name: str, record: Record) -> str:
+    tables = networks(record) if "steps" in record else rows(Benchmark.from_json(record))
+    return RECORD.format(name=name, tables=tables, **{key: record[key] for key in ("machine", "torch", "command")})
+
+
+def networks(record: Record) -> str:
+    """One line for each network: the time and the peak of a training step."""
+    found: dict[str, dict[str, Record]] = {}
+    for step in record["steps"]:
+        found.setdefault(step["network"], {})[step["convention"]] = step
+    conventions = list(dict.fromkeys(step["convention"] for step in record["steps"]))
+    ours = [each for each in conventions if each != "torch"]
+    columns = [
+        "network",
+        *(f"step, ms: {each}" for each in conventions),
+        *(f"torch / {each}" for each in ours),
+        *(f"peak, GiB: {each}" for each in conventions),
+    ]
+    measured = (
+        [
+            network,
+            *(milliseconds(by[each]["milliseconds"]) for each in conventions),
+            *(ratio(by["torch"]["milliseconds"] / by[each]["milliseconds"]) for each in ours),
+            *(gibibytes(by[each]["peak bytes"]) for each in conventions),
+        ]
+        for network, by in found.items()
+    )
+    return f"Batches of {record['batch']}, {record['dtype']}.\n\n{markdown(columns, measured)}"
+
+
+def gibibytes(size: int) -> str:
+    return f"{size / 2**30:.2f}" if size else NONE  # of a CPU it is not measured
+
+
+def rows(record: Benchmark) -> str:
+    """A table for each dtype and size."""
+    tables = (f"### {size:,} entries, {dtype}\n\n{table(lines(record, dtype, size))}" for dtype, size in groups(record))
+    return "\n\n".join((f"Convention `{record.convention}`.", *tables))
+
+
+def table(measured: Sequence[Line]) -> str:
+    """One line for each row: the times of all, then what follows from them."""
+    contenders = list(dict.fromkeys(line.timing.contender for line in measured))
+    ours = [each for each in contenders if each.startswith("subgrad")]
+    columns = [
+        "row",
+        *(f"both, ms: {each}" for each in contenders),
+        *(each.replace("subgrad", "torch / subgrad") for each in ours),
+        *(f"backward, of the limit: {each}" for each in contenders),
+        *(f"kept: {each}" for each in contenders),
+    ]
+    found: dict[str, dict[str, Line]] = {}
+    for line in measured:
+        found.setdefault(line.timing.row, {})[line.timing.contender] = line
+    return markdown(columns, (cells(name, by, contenders, ours) for name, by in found.items()))
+
+
+def cells(name: str, by: dict[str, Line], contenders: Sequence[str], ours: Sequence[str]) -> list[str]:
+    def each(said: Callable[[Line], str], of: Sequence[str] = contenders) -> list[str]:
+        return [said(by[contender]) if contender in by else NONE for contender in of]
+
+    return [
+        f"`{name}`",
+        *each(lambda line: milliseconds(line.timing.both)),
+        *each(lambda line: ratio(line.ratio), ours),
+        *each(lambda line: share(line.backward_share)),
+        *each(lambda line: f"{line.kept:.3g}"),
+    ]
+
+
+def markdown(columns: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
+    rule = ["---", *["--:"] * (len(columns) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *cells))
+
+
+def main() -> int:
+    records = stored()
+    PAGE.write_text(page(records))
+    print(f"{PAGE.relative_to(ROOT)}: {len(records)} records")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
