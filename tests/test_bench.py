@@ -144,8 +144,9 @@ class TestAsked:
         asked: dict[str, Any] = {}
 
         def benchmark(rows: Any, sizes: Any, dtypes: Any, **options: Any) -> Benchmark:
+            options["progress"]("hypot: float32 is not for it (a reason)")
             asked.update(options, rows=[row.name for row in rows], sizes=sizes, dtypes=dtypes)
-            return replace(RECORD, timings=RECORD.timings[:1])
+            return replace(RECORD, copies=RECORD.copies[:1], timings=RECORD.timings[:1])
 
         monkeypatch.setattr(measure, "benchmark", benchmark)
         return asked
@@ -165,9 +166,18 @@ class TestAsked:
         assert (asked["repeats"], asked["contenders"]) == (3, (*CONTENDERS, *COMPILED))
         assert (asked["like"], asked["rows"]) == (Convention("mean", relu=1.0), ["relu"])
 
-    def test_a_row_that_fails_everywhere_is_named(self, asked: dict[str, Any], capsys: Captured) -> None:
+    def test_a_row_that_fails_is_named_with_the_reason(self, asked: dict[str, Any], capsys: Captured) -> None:
         assert main(["bench", "--rows", "relu", "hypot"]) == 0
-        assert capsys.readouterr().err == "hypot: not measured in float32, where it fails on cpu\n"
+        expected = "not measured: hypot, 1,024 float32\n  hypot: float32 is not for it (a reason)\n"
+        assert capsys.readouterr().err == expected
+
+    def test_where_every_row_fails_nothing_is_stored(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    ) -> None:
+        monkeypatch.setattr(measure, "benchmark", lambda *_, **__: replace(RECORD, timings=()))
+        assert main(["bench", "--rows", "relu", "--json", str(tmp_path / "r.json")]) == 1
+        assert capsys.readouterr().err.endswith("there is nothing to show: no row was measured.\n")
+        assert not list(tmp_path.iterdir())
 
 
 class TestPicture:

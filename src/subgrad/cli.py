@@ -272,6 +272,9 @@ def _bench(options: argparse.Namespace) -> int:
         if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
         options.parser.error(f"argument --sizes: too large for the memory here: {str(error).splitlines()[0]}")
+    if not record.timings:
+        print("subgrad bench: there is nothing to show: no row was measured.", file=sys.stderr)
+        return 1
     if options.json:
         _write(options.json, f"{json.dumps(record.to_json(), indent=1)}\n".encode())
     if options.picture:
@@ -308,8 +311,14 @@ def _measure(options: argparse.Namespace, console: Console) -> Benchmark:
     from subgrad.bench.measure import COMPILED, CONTENDERS, benchmark
 
     rows = _rows(options)
+    said: list[str] = []
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("measuring", total=len(rows) * len(options.sizes) * len(options.dtypes))
+
+        def tell(message: str) -> None:
+            said.append(message)
+            bar.update(task, description=message)
+
         record = benchmark(
             _Watched(rows, bar, task),
             options.sizes,
@@ -319,14 +328,20 @@ def _measure(options: argparse.Namespace, console: Console) -> Benchmark:
             contenders=(*CONTENDERS, *COMPILED) if options.compiled else CONTENDERS,
             repeats=options.repeats,
             command=options.line,
-            progress=lambda message: bar.update(task, description=message),
+            progress=tell,
         )
-    found = {(each.row, each.dtype) for each in record.timings}
-    wanted = [(row.name, name) for row in rows for name, dtype in DTYPES.items() if dtype in options.dtypes]
-    for row, dtype in wanted:
-        if (row, dtype) not in found:
-            print(f"{row}: not measured in {dtype}, where it fails on {options.device}", file=sys.stderr)
+    _name_what_is_missing(record, rows, said)
     return record
+
+
+def _name_what_is_missing(record: Benchmark, rows: list[Row], said: list[str]) -> None:
+    """The rows that failed, with what the measuring said of them."""
+    found = {(each.row, each.dtype, each.size) for each in record.timings}
+    for copy in record.copies:
+        for row in rows:
+            if (row.name, copy.dtype, copy.size) not in found:
+                why = [each for each in said if each.startswith(f"{row.name}: {copy.dtype}")]
+                print(f"not measured: {row.name}, {copy.size:,} {copy.dtype}", *why[:1], sep="\n  ", file=sys.stderr)
 
 
 @dataclass(frozen=True)
