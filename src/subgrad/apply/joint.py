@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.apply import shortcuts
 from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_memory, outer_levels, same, through
 from subgrad.apply.rule import Arguments, Native
 from subgrad.kinks.places import all_pairs, pairs, rounding, tied
@@ -99,6 +100,8 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         if values.numel() == 0:
             return values, indices
         x = arguments["self"]
+        if windows_of is regular and shortcuts.are_untied(x, values, arguments):
+            return values, indices
         windows = windows_of(x, *(arguments[name] for name in names))
         with torch.no_grad():
             hits = ((entries == values) & valid for entries, valid in windows.columns(x))

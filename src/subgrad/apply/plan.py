@@ -92,7 +92,7 @@ def plan(op: Operator, convention: Convention, arguments: Arguments) -> Plan:
 
 
 def _meets_nothing(op: Operator, arguments: Arguments) -> bool:
-    """Whether that can be seen at once, since elements that are tensors take longer; not where devices are waited for."""
+    """Whether that can be seen at once: elements that are tensors take longer. Not where a device is waited for."""
     return arguments["self"].is_cpu and all(
         are_known_absent(kink.hits(arguments)) for kink in op.kinks if kink.applies(arguments)
     )

@@ -50,6 +50,15 @@ def in_place(op: str, key: str) -> Shortcut | None:
     return _in_place.get((op, key))
 
 
+# Whether it can be seen that no window of `max_pool2d` is tied, from input, values and arguments; if kernels offer it.
+are_untied: Callable[[Tensor, Tensor, Arguments], bool] = lambda x, values, arguments: False
+
+
+def offer_for_windows(look: Callable[[Tensor, Tensor, Arguments], bool]) -> None:
+    global are_untied
+    are_untied = look
+
+
 class Memory:
     """The plans of calls met before: by convention, dtypes, numbers, and which tensors require grad."""
 

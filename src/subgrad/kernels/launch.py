@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,9 +15,10 @@ from torch import Tensor
 def triton_kernels() -> Any:
     """The Triton kernels; None without Triton, or where it does not work: the plain path is as right."""
     try:
-        return import_module("subgrad.kernels.triton_kernels")
+        from subgrad.kernels import triton_kernels as kernels
     except Exception:
         return None
+    return kernels
 
 
 # Compiled kernels by all that Triton compiles anew for: types, constants, and what it assumes of numbers and pointers.

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isnan
+from math import inf, isnan
 
+import torch
 from torch import Tensor
 
 from subgrad.apply import shortcuts
 from subgrad.apply.gates import is_memory
+from subgrad.apply.operators import operator
 from subgrad.apply.plan import Meeting, Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
 from subgrad.kernels import packed
 from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection, only_given
+from subgrad.kernels.masked import Mask
 from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Coding, Corner, Straight
+from subgrad.kernels.windows import are_untied
+from subgrad.kinks.overloads import overload
 from subgrad.kinks.sets import Slopes, Ties
 
 
@@ -22,6 +27,7 @@ from subgrad.kinks.sets import Slopes, Ties
 class Packed:
     """A packed mask for an operator of one tensor."""
 
+    op: str
     row: Straight
 
     @property
@@ -29,8 +35,13 @@ class Packed:
         return packed.smallest()
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
-        call = self.call(plan, arguments)
-        return None if call is None else packed.pack(call, arguments["self"], None, True)
+        call, x = self.call(plan, arguments), arguments["self"]
+        if call is None:
+            return None
+        mask = _small_mask(plan, call, x)
+        if mask is None:
+            return packed.pack(call, x, None, True)
+        return _written(mask.select(x, *call.numbers[:2]), self.op, arguments)
 
     def call(self, plan: Plan, arguments: Arguments) -> packed.Call | None:
         if not packed.fits(arguments["self"], bool(plan.choices)):
@@ -57,6 +68,7 @@ class PackedInPlace(Packed):
 class PackedSelection:
     """A packed mask for the larger or smaller of two tensors of one shape, or of a tensor and a constant."""
 
+    op: str
     rows: dict[str, Straight]  # by the name of the second tensor, if it may be one or another
 
     @property
@@ -77,7 +89,30 @@ class PackedSelection:
             numbers = row.numbers(arguments)
             plan.notes[kind] = coding and packed.Call(row.value(arguments), numbers, coding, kind)
         call = plan.notes[kind]
-        return None if call is None else packed.pack(call, x, other, "self" in plan.names)
+        if call is None:
+            return None
+        mask = _small_mask(plan, call, x) if plan.names == {"self"} else None
+        if mask is None:
+            return packed.pack(call, x, other, "self" in plan.names)
+        return _written(mask.select(x, other, inf), self.op, arguments)
+
+
+def _small_mask(plan: Plan, call: packed.Call, x: Tensor) -> Mask | None:
+    """For what is too small to be packed."""
+    if x.numel() >= packed.smallest():
+        return None
+    if "mask" not in plan.notes:
+        plan.notes["mask"] = Mask.of(call.coding, plan)
+    return plan.notes["mask"]
+
+
+def _written(out: Tensor, op: str, arguments: Arguments) -> Tensor:
+    """The operator's value in a tensor that has the derivative already."""
+    base, arguments = operator(op).base(arguments)
+    name, _, form = base.op.partition(".")
+    write = overload(f"{name}.{form}_out" if form else f"{name}.out")
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        return write(*base.args(arguments), out=out)
 
 
 def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
@@ -115,10 +150,11 @@ def _corner(meeting: Meeting, name: str) -> Corner:
 def offer_all() -> None:
     """Called when `subgrad` is imported, before any kernel is registered."""
     for op, row in STRAIGHT.items():
-        shortcuts.offer(op, "AutogradCUDA", Packed(row), PackedInPlace(row))
+        shortcuts.offer(op, "AutogradCUDA", Packed(op, row), PackedInPlace(op, row))
     for op in {op for op, _ in BETWEEN_TENSORS}:
         rows = {second: row for (of, second), row in BETWEEN_TENSORS.items() if of == op}
-        shortcuts.offer(op, "AutogradCUDA", PackedSelection(rows))
+        shortcuts.offer(op, "AutogradCUDA", PackedSelection(op, rows))
         shortcuts.offer(op, "AutogradCPU", Selection(rows))
     for op in ("clamp", "clamp_min", "clamp_max"):
         shortcuts.offer(op, "AutogradCPU", Bounded(), BoundedInPlace())
+    shortcuts.offer_for_windows(are_untied)

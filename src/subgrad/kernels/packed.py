@@ -88,7 +88,7 @@ def _apply(gate: Any, *args: Any) -> Any:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    return torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    return tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
 
 
 class _Packed(Gate):

@@ -178,3 +178,34 @@ def weigh(
             cotangent_ptr, codes_ptr, out_ptr, other_ptr, start, size, w0, w1, w2, w3, u0, u1, u2, u3,
             K0, K1, K2, K3, L0, L1, L2, L3, OTHER, BITS, BLOCK, False,
         )  # fmt: skip
+
+
+@triton.jit
+def find_ties(
+    x_ptr, values_ptr, found_ptr, size, channels, height, width, out_height, out_width,
+    step_y, step_x, pad_y, pad_x, dilate_y, dilate_x,
+    KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Sets a flag if any window of a pooling holds its largest entry twice. ``LAST``: channels are the last in memory."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    value = tl.load(values_ptr + at, mask=inside)
+    if LAST:
+        channel, rest = at % channels, at // channels
+        across, rest = rest % out_width, rest // out_width
+        down, plane = rest % out_height, rest // out_height
+    else:
+        across, rest = at % out_width, at // out_width
+        down, plane = rest % out_height, rest // out_height
+    count = tl.zeros([BLOCK], dtype=tl.int32)
+    for i in tl.static_range(KERNEL_Y):
+        for j in tl.static_range(KERNEL_X):
+            y, x = down * step_y - pad_y + i * dilate_y, across * step_x - pad_x + j * dilate_x
+            valid = inside & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+            place = (plane * height + y) * width + x
+            if LAST:
+                place = place * channels + channel
+            entry = tl.load(x_ptr + place, mask=valid)
+            count += (valid & (entry == value)).to(tl.int32)
+    if tl.max(count, axis=0) > 1:
+        tl.store(found_ptr, 1)

@@ -1,0 +1,64 @@
+"""Where entries either pass or do not: torch's own `where`, whose backward is one kernel and no Python.
+
+For CUDA tensors that are too small for a Triton kernel to pay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.plan import Plan
+from subgrad.kernels.pieces import ONE, ZERO, Coding
+
+# By whether an entry on the kink, and one above it, pass (an entry below does the opposite of the latter).
+_PASSES: dict[tuple[bool, bool], Callable[..., Tensor]] = {
+    (False, True): torch.gt,
+    (True, True): torch.ge,
+    (False, False): torch.lt,
+    (True, False): torch.le,
+}
+_IS_BLOCKED: dict[tuple[bool, bool], Callable[..., Tensor]] = {
+    (False, True): torch.le,
+    (True, True): torch.lt,
+    (False, False): torch.ge,
+    (True, False): torch.gt,
+}
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which entries pass, as comparisons with one or two places."""
+
+    passes: tuple[bool, ...]  # below, on the lower kink, between, on the upper kink, above, nan
+
+    @classmethod
+    def of(cls, coding: Coding, plan: Plan) -> Mask | None:
+        """None where weights other than exactly 0 and 1 occur, for two operands, or for a place that is rounded."""
+        if not all(meeting.is_exact for meeting in plan.meetings):
+            return None
+        weights = [coding.weights[0][code] for code in coding.regions]
+        if len(coding.weights) != 1 or any(weight.kind not in (ZERO, ONE) for weight in weights):
+            return None
+        passes = tuple(weight.kind == ONE for weight in weights)
+        sides = passes[:1] + passes[2:3] + (passes[4:5] if coding.corners == 2 else ())
+        return cls(passes) if all(one != other for one, other in pairwise(sides)) else None
+
+    def select(self, x: Tensor, low: Tensor | float, high: float) -> Tensor:
+        """``x`` where it passes, and anything where it does not: the derivative counts, not the value."""
+        _, on_low, between, on_high, above, nan = self.passes
+        first, second = (on_low, between), (on_high, above)
+        is_bounded = between != above  # there are two corners
+        constant = torch.zeros((), dtype=x.dtype, device=x.device)
+        # A comparison with nan is false: so comparisons say who passes, or who does not, according to nan.
+        table = _IS_BLOCKED if nan else _PASSES
+        mask = table[first](x, low)
+        if is_bounded:
+            # Between two corners both must hold for the narrower side, either for the wider one.
+            join = torch.logical_and if between != nan else torch.logical_or
+            mask = join(mask, table[second](x, high))
+        return torch.where(mask, constant, x) if nan else torch.where(mask, x, constant)
