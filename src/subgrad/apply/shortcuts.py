@@ -50,13 +50,17 @@ def in_place(op: str, key: str) -> Shortcut | None:
     return _in_place.get((op, key))
 
 
-# Whether it can be seen that no window of `max_pool2d` is tied, from input, values and arguments; if kernels offer it.
-are_untied: Callable[[Tensor, Tensor, Arguments], bool] = lambda x, values, arguments: False
+# From input, values and arguments of `max_pool2d`: whether it can be seen that no window of it is tied.
+WindowLook = Callable[[Tensor, Tensor, Arguments], bool]
+_window_looks: list[WindowLook] = []
 
 
-def offer_for_windows(look: Callable[[Tensor, Tensor, Arguments], bool]) -> None:
-    global are_untied
-    are_untied = look
+def offer_for_windows(look: WindowLook) -> None:
+    _window_looks.append(look)
+
+
+def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
+    return any(look(x, values, arguments) for look in _window_looks)
 
 
 class Memory:

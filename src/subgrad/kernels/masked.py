@@ -53,7 +53,6 @@ class Mask:
         _, on_low, between, on_high, above, nan = self.passes
         first, second = (on_low, between), (on_high, above)
         is_bounded = between != above  # there are two corners
-        constant = torch.zeros((), dtype=x.dtype, device=x.device)
         # A comparison with nan is false: so comparisons say who passes, or who does not, according to nan.
         table = _IS_BLOCKED if nan else _PASSES
         mask = table[first](x, low)
@@ -61,4 +60,4 @@ class Mask:
             # Between two corners both must hold for the narrower side, either for the wider one.
             join = torch.logical_and if between != nan else torch.logical_or
             mask = join(mask, table[second](x, high))
-        return torch.where(mask, constant, x) if nan else torch.where(mask, x, constant)
+        return torch.where(mask, 0, x) if nan else torch.where(mask, x, 0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import inf, isnan
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -109,10 +111,15 @@ def _small_mask(plan: Plan, call: packed.Call, x: Tensor) -> Mask | None:
 def _written(out: Tensor, op: str, arguments: Arguments) -> Tensor:
     """The operator's value in a tensor that has the derivative already."""
     base, arguments = operator(op).base(arguments)
-    name, _, form = base.op.partition(".")
-    write = overload(f"{name}.{form}_out" if form else f"{name}.out")
     with torch._C._AutoDispatchBelowADInplaceOrView():
-        return write(*base.args(arguments), out=out)
+        return _writing(base.op)(*base.args(arguments), out=out)
+
+
+@cache
+def _writing(op: str) -> Any:
+    """The overload that writes into a given tensor."""
+    name, _, form = op.partition(".")
+    return overload(f"{name}.{form}_out" if form else f"{name}.out")
 
 
 def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:

@@ -186,7 +186,7 @@ def find_ties(
     step_y, step_x, pad_y, pad_x, dilate_y, dilate_x,
     KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Sets a flag if any window of a pooling holds its largest entry twice. ``LAST``: channels are the last in memory."""
+    """Set a flag if any window of a pooling holds its largest entry twice. ``LAST``: channels come last in memory."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     value = tl.load(values_ptr + at, mask=inside)
