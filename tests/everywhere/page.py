@@ -48,6 +48,9 @@ where a convention leaves it to torch. Compiled cells trace with AOTAutograd, wh
 - **Threads and tasks** each have their own convention; a thread starts with the process default, a task with its
   creator's. Forked workers of a `DataLoader` inherit what was in force; spawned ones start with torch's own:
   `worker_init_fn` can call `subgrad.set_default`.
+- **CUDA**: every cell again on an H200 with torch 2.11 (`pytest -m gpu`), and Inductor with and without CUDA graphs
+  (`mode="reduce-overhead"`), graphs captured by hand, backward on autograd's own thread. Ties of selections that a
+  convention leaves to torch: its devices, and Inductor, take different entries. NCCL was not tried.
 - **DDP, FSDP2 (`fully_shard`), tensor parallel, DTensors and pipelines** give the gradients of one process under every
   convention, to the bit: `tests/distributed`, two processes with gloo. Operators for which DTensor has no sharding rule
   raise torch's own error. `torchrun -m subgrad run train.py` works.

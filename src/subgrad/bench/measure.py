@@ -131,6 +131,7 @@ def _row(
     seconds: float,
 ) -> Iterator[Timing]:
     inputs = row.inputs(size, dtype, device)
+    torch.compiler.reset()  # else Dynamo would give up: too many functions of one code
     runs = {name: _Run(row, inputs, name, chosen, device, seconds) for name in contenders}
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contenders}
     for _ in range(repeats):
