@@ -20,6 +20,7 @@ from models import Clamp, TransformerBlock, mobilenet_v2, resnet_18
 from torch import Tensor, nn
 
 import subgrad
+from subgrad.kernels import packed
 
 VARIANTS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "MobileNetV2, clamp": (partial(mobilenet_v2, Clamp), "image"),
@@ -97,6 +98,17 @@ def measure(name: str, device: str, dtype: torch.dtype, size: int, pixels: int, 
     return found
 
 
+def sweep(device: str, dtype: torch.dtype, size: int, pixels: int, repeats: int) -> list[dict[str, Any]]:
+    """From which size on masks are packed: what it costs and saves in MobileNetV2."""
+    name, found, usual = "MobileNetV2, nn.ReLU6(inplace=True)", [], packed.SMALLEST
+    for power in (16, 18, 20, 21, 22, 24, 26, 28):
+        packed.SMALLEST = 1 << power
+        chosen = measure(name, device, dtype, size, pixels, repeats)[1]
+        found.append({**chosen, "smallest packed": packed.SMALLEST})
+    packed.SMALLEST = usual
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -112,6 +124,12 @@ def main() -> None:
         steps += measure(
             name, options.device, getattr(torch, options.dtype), options.batch, options.pixels, options.repeats
         )
+    swept = []
+    if options.device == "cuda":
+        swept = sweep(options.device, getattr(torch, options.dtype), options.batch, options.pixels, options.repeats)
+        for each in swept:
+            gibibytes = each["peak bytes"] / 2**30
+            print(f"packed from {each['smallest packed']:>11,} {each['milliseconds']:8.2f} ms {gibibytes:6.2f} GiB")
     machine = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     record = {
         "machine": machine,
@@ -121,6 +139,7 @@ def main() -> None:
         "batch": options.batch,
         "pixels": options.pixels,
         "steps": steps,
+        "thresholds": swept,
     }
     for each in steps:
         gibibytes = each["peak bytes"] / 2**30

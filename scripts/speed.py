@@ -93,7 +93,20 @@ def networks(record: Record) -> str:
         ]
         for network, by in found.items()
     )
-    return f"Batches of {record['batch']}, {record['dtype']}.\n\n{markdown(columns, measured)}"
+    tables = f"Batches of {record['batch']}, {record['dtype']}.\n\n{markdown(columns, measured)}"
+    return tables + thresholds(record.get("thresholds", ()))
+
+
+def thresholds(swept: Sequence[Record]) -> str:
+    """From which size on masks are packed."""
+    if not swept:
+        return ""
+    columns = ["masks packed from", "step, ms", "peak, GiB"]
+    measured = (
+        [f"{each['smallest packed']:,}", milliseconds(each["milliseconds"]), gibibytes(each["peak bytes"])]
+        for each in swept
+    )
+    return f"\n\nThe size from which on masks are packed, {swept[0]['network']}.\n\n{markdown(columns, measured)}"
 
 
 def gibibytes(size: int) -> str:
@@ -114,7 +127,9 @@ def table(measured: Sequence[Line]) -> str:
         "row",
         *(f"both, ms: {each}" for each in contenders),
         *(each.replace("subgrad", "torch / subgrad") for each in ours),
-        *(f"backward, of the limit: {each}" for each in contenders),
+        *(f"backward, ms: {each}" for each in contenders),
+        *(f"forward, of the limit: {each}" for each in ours if "compiled" not in each),
+        *(f"backward, of the limit: {each}" for each in ours if "compiled" not in each),
         *(f"kept: {each}" for each in contenders),
     ]
     found: dict[str, dict[str, Line]] = {}
@@ -131,7 +146,9 @@ def cells(name: str, by: dict[str, Line], contenders: Sequence[str], ours: Seque
         f"`{name}`",
         *each(lambda line: milliseconds(line.timing.both)),
         *each(lambda line: ratio(line.ratio), ours),
-        *each(lambda line: share(line.backward_share)),
+        *each(lambda line: milliseconds(line.timing.backward)),
+        *each(lambda line: share(line.forward_share), [name for name in ours if "compiled" not in name]),
+        *each(lambda line: share(line.backward_share), [name for name in ours if "compiled" not in name]),
         *each(lambda line: f"{line.kept:.3g}"),
     ]
 

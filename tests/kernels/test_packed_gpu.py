@@ -296,3 +296,20 @@ def test_ties_in_windows_are_found(
         n, c, i, j = place
         tied[n, c, max(i - 2, 0) : i + 2, max(j - 1, 0) : j + 2] = 1e6
         assert not are_untied(tied, pool(tied, *arguments.values(), ceil)[0], arguments)
+
+
+def test_tensors_that_are_negated_or_zero_without_their_memory_showing_it() -> None:
+    z = torch.randn(64, dtype=torch.complex64, device="cuda", requires_grad=True)
+
+    def gradient() -> Tensor:
+        x = z.conj().imag
+        assert x.is_neg()
+        out = torch.clamp(x, -0.5, 0.5)
+        return torch.autograd.grad(
+            out, z, torch._efficientzerotensor((64,), device="cuda") + cotangent(out).nan_to_num()
+        )[0]
+
+    with subgrad.use("mean"):
+        found = gradient()
+        set_packed("never")
+        torch.testing.assert_close(found, gradient(), equal_nan=True)

@@ -22,7 +22,7 @@ from subgrad.apply.operators import Operator, operator
 from subgrad.apply.plan import INSTALLED, Plan, differentiated, plan
 from subgrad.apply.recompute import tie_checkpoints
 from subgrad.apply.rule import Arguments, Choice, Native, take
-from subgrad.apply.shortcuts import Memory
+from subgrad.apply.shortcuts import Memory, Shortcut
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
@@ -92,14 +92,11 @@ def _functional(op: Operator, key: str, originals: dict[str, Any]) -> Callable[.
         convention = compiled.convention_of_call()
         if not convention.interferes or memory.has_native(convention, args):
             return original(keyset, *args, **kwargs)
-        arguments, planned = op.bind(args, kwargs), memory.recall(convention, args)
-        if planned is None:
-            planned = plan(op, convention, arguments)
-            memory.remember(convention, args, planned)
-        if shortcut is not None and planned.meetings and forward_ad._current_level < 0:
-            found = shortcut(planned, arguments, lambda other, args: originals[other](keyset, *args))
-            if found is not None:
-                return found
+        arguments = op.bind(args, kwargs)
+        planned = memory.recall(convention, args) or memory.remember(convention, args, plan(op, convention, arguments))
+        found = _shortened(shortcut, planned, arguments, originals, keyset)
+        if found is not None:
+            return found
         native = _caller(op, "op", originals, keyset)
         return _ruled(op, convention, arguments, native, planned) if planned.choices else native(arguments)
 
@@ -114,14 +111,11 @@ def _in_place(op: Operator, form: str, key: str, originals: dict[str, Any]) -> C
         convention = compiled.convention_of_call()
         if not convention.interferes or memory.has_native(convention, args):
             return original(keyset, *args, **kwargs)
-        arguments, planned = op.bind(args, kwargs), memory.recall(convention, args)
-        if planned is None:
-            planned = plan(op, convention, arguments)
-            memory.remember(convention, args, planned)
-        if shortcut is not None and planned.meetings and forward_ad._current_level < 0:
-            found = shortcut(planned, arguments, lambda other, args: originals[other](keyset, *args))
-            if found is not None:
-                return found
+        arguments = op.bind(args, kwargs)
+        planned = memory.recall(convention, args) or memory.remember(convention, args, plan(op, convention, arguments))
+        found = _shortened(shortcut, planned, arguments, originals, keyset)
+        if found is not None:
+            return found
         self, in_place = args[0], _caller(op, "in_place", originals, keyset)
         if not planned.choices:
             return in_place(arguments)
@@ -137,6 +131,15 @@ def _in_place(op: Operator, form: str, key: str, originals: dict[str, Any]) -> C
         return self.neg_().copy_(result)
 
     return kernel
+
+
+def _shortened(
+    shortcut: Shortcut | None, planned: Plan, arguments: Arguments, originals: dict[str, Any], keyset: Any
+) -> Tensor | None:
+    """The result by a shortcut, if there is one for such a call; not in forward mode, of which they know nothing."""
+    if shortcut is None or not planned.meetings or forward_ad._current_level >= 0:
+        return None
+    return shortcut(planned, arguments, lambda op, args: originals[op](keyset, *args))
 
 
 def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:

@@ -67,7 +67,7 @@ def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def is_memory(tensor: Tensor) -> bool:
-    """Whether a tensor is strided memory and nothing else: not traced or batched, no subclass."""
+    """Whether a tensor is strided memory and nothing else: not traced or batched, no subclass, and what it shows."""
     return (
         type(tensor) in _PLAIN
         and tensor.layout is torch.strided
@@ -75,6 +75,8 @@ def is_memory(tensor: Tensor) -> bool:
         and not functorch.is_functorch_wrapped_tensor(tensor)
         and not functorch.is_legacy_batchedtensor(tensor)
         and not tensor.is_meta
+        and not tensor.is_neg()
+        and not tensor._is_zerotensor()
     )
 
 

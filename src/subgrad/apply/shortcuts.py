@@ -93,19 +93,21 @@ class Memory:
         except TypeError:
             return None
 
-    def remember(self, convention: Convention, args: Sequence[Any], plan: Plan) -> None:
+    def remember(self, convention: Convention, args: Sequence[Any], plan: Plan) -> Plan:
+        """Keep a plan, and return it."""
         if not self._op.slopes_are_numbers or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-            return
+            return plan
         if len(self._plans) >= 1024:  # bounds that change with every call
             self._plans.clear()
             self._natives.clear()
         try:
             self._plans[_key(convention, args)] = plan
         except TypeError:
-            return
+            return plan
         # With one tensor, what holds where it is differentiated holds everywhere, in forward mode too.
         if self._op.tensor_names == ("self",) and plan.meetings and not plan.choices:
             self._natives.add((convention, args[0].dtype, args[1:]))
+        return plan
 
 
 def _key(convention: Convention, args: Sequence[Any]) -> tuple[Any, ...]:
