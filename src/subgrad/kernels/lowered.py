@@ -62,8 +62,9 @@ class Selection:
             return None
         value, number = row.value(arguments), constant.item()
         out = originals("hardtanh", (x, number, inf) if value == "maximum" else (x, -inf, number))
-        with torch._C._AutoDispatchBelowADInplaceOrView():  # the sign of a zero may be another
-            getattr(torch, value)(x, constant, out=out)
+        if number == 0:  # the sign of a zero may be another
+            with torch._C._AutoDispatchBelowADInplaceOrView():
+                getattr(torch, value)(x, constant, out=out)
         return out if _is_finite(out) else None
 
 
@@ -82,4 +83,6 @@ def _bounds(arguments: Arguments) -> tuple[float, float]:
 
 
 def _is_finite(tensor: Tensor) -> bool:
+    if tensor.numel() <= 64 and tensor.ndim == 1:  # Python is faster there
+        return isfinite(sum(tensor.tolist()))
     return isfinite(below_autograd(torch.sum, tensor).item())
