@@ -4,7 +4,7 @@ PYTHON ?= python3
 NEWEST ?= torch>=2.15,<2.16
 OLDEST ?= torch==2.11.0
 
-.PHONY: help survey test test-newest test-oldest lint docs scan database everywhere versions record clean
+.PHONY: help survey test test-newest test-oldest lint docs speed scan database everywhere versions record clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,6 +31,9 @@ lint: .venv/ready  ## ruff and pyright
 
 docs: .venv/ready  ## the pages made from the table and from what torch returns: docs/kinks.md
 	.venv/bin/python scripts/document.py
+
+speed: .venv/ready  ## the page made from the records in benchmarks/records: docs/speed.md
+	.venv/bin/python scripts/speed.py
 
 scan: .venv/ready  ## every operator of PyTorch's database, probed for kinks that the table lacks: docs/scan.md
 	.venv/bin/python scripts/scan.py
