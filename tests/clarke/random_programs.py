@@ -1,0 +1,163 @@
+"""Random piecewise affine programs, as torch code and as germs, at points where they have real ties.
+
+Weights and points are small integers, slopes dyadic: float64 computes values and gradients without rounding. Constants
+are chosen by what the program has reached, so that quantities land on kinks at every depth.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+from math import inf
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from hypothesis import strategies as st
+from torch import Tensor
+
+from clarke.germs import Cell, Germ, Number
+from clarke.operations import OPERATIONS, Parameters, Vector
+
+DEEPEST = 12
+WIDEST = 4
+_files = count()
+
+
+@dataclass(frozen=True)
+class Step:
+    operation: str
+    way: int  # which of its spellings
+    arguments: tuple[int, ...]  # of the vectors so far, the point being the first
+    given: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def row(self) -> str:
+        return OPERATIONS[self.operation].ways[self.way][0]
+
+    def exact(self, cell: Cell, vectors: list[Vector]) -> Vector:
+        return OPERATIONS[self.operation].exact(cell, dict(self.given), *(vectors[each] for each in self.arguments))
+
+    def code(self, result: str) -> str:
+        names = dict(zip("xzu", (f"v{each}" for each in self.arguments), strict=False))
+        written = {name: _written(value) for name, value in self.given}
+        return OPERATIONS[self.operation].ways[self.way][1].format(y=result, **names, **written)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    text = repr(value if isinstance(value, int) else float(value))
+    return f"({text})" if value < 0 else text
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps, a point, and the weights of what is summed at the end: nothing that was bent on the way is lost."""
+
+    point: tuple[int, ...]
+    steps: tuple[Step, ...]
+    weights: tuple[tuple[int, tuple[int, ...]], ...]  # of some vectors, the last one among them
+
+    def __call__(self, cell: Cell, point: Vector) -> Germ:
+        """The program on germs."""
+        vectors = [point]
+        for step in self.steps:
+            vectors.append(step.exact(cell, vectors))
+        weighed = [(w, each) for at, weights in self.weights for w, each in zip(weights, vectors[at], strict=True)]
+        return sum((w * each for w, each in weighed), 0 * point[0])
+
+    @property
+    def code(self) -> str:
+        """The program in torch."""
+        lines = [line for at, step in enumerate(self.steps, 1) for line in step.code(f"v{at}").split("\n")]
+        terms = [f"(v0.new_tensor({list(weights)}) * v{at}).sum()" for at, weights in self.weights]
+        body = "\n".join(f"    {line}" for line in [*lines, f"return {' + '.join(terms)}"])
+        return f"def program(v0):\n{body}\n"
+
+    def compiled(self) -> Callable[[Tensor], Tensor]:
+        """The code as a function; errors can show its lines."""
+        name = f"<program {next(_files)}>"
+        linecache.cache[name] = (len(self.code), None, self.code.splitlines(keepends=True), name)
+        scope: dict[str, Any] = {"torch": torch, "F": F, "inf": inf}
+        exec(compile(self.code, name, "exec"), scope)
+        return scope["program"]
+
+    def tensor(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        return torch.tensor(self.point, dtype=dtype)
+
+    def __str__(self) -> str:
+        return f"{self.code}\nat {list(self.point)}"
+
+
+small = st.integers(-2, 2)
+slopes = st.sampled_from([Fraction(1, 2), Fraction(1, 4), Fraction(-1, 2), 2])
+
+
+@st.composite
+def programs(draw: st.DrawFn, deepest: int = DEEPEST) -> Program:
+    """A program of up to so many steps, each of which reads what the last one made."""
+    point = draw(st.lists(st.sampled_from([0, 0, 0, 1, -1, 2]), min_size=1, max_size=WIDEST))
+    vectors = [[Germ(each, ()) for each in point]]  # values alone
+    steps: list[Step] = []
+    for _ in range(draw(st.integers(1, deepest))):
+        step = draw(_steps(vectors))
+        steps.append(step)
+        vectors.append(step.exact(Cell(), vectors))
+    summed = [at for at in range(len(vectors) - 1) if draw(st.integers(0, 3)) == 0] + [len(vectors) - 1]
+    weights = [(at, draw(st.tuples(*[st.sampled_from([1, -1, 2, -2])] * len(vectors[at])))) for at in summed]
+    return Program(tuple(point), tuple(steps), tuple(weights))
+
+
+@st.composite
+def _steps(draw: st.DrawFn, vectors: list[Vector]) -> Step:
+    last = len(vectors) - 1
+    width = len(vectors[last])
+    fitting = [name for name, each in OPERATIONS.items() if each.narrowest <= width]
+    # Selections leave one entry: maps in between widen again.
+    name = draw(st.sampled_from(["affine"] * (len(fitting) if width == 1 else len(fitting) // 3) + fitting))
+    operation = OPERATIONS[name]
+    partners = [at for at, vector in enumerate(vectors) if len(vector) == width]
+    rest = [draw(st.sampled_from(partners)) for _ in range(operation.arity - 1)]
+    given = draw(_parameters(operation.parameters, vectors[last], name))
+    way = draw(st.integers(0, len(operation.ways) - 1))
+    return Step(name, way, (last, *rest), tuple(given.items()))
+
+
+@st.composite
+def _parameters(draw: st.DrawFn, names: tuple[str, ...], reached: Vector, operation: str) -> Parameters:
+    values = [each.value for each in reached]
+    on_an_entry = st.sampled_from(values)
+    given: Parameters = {}
+    for name in names:
+        if name in ("p", "q"):
+            given[name] = draw(small)
+        elif name == "a":
+            given[name] = draw(slopes)
+        elif name == "k":
+            given[name] = draw(st.integers(1, 3))
+        elif name == "t":
+            given[name] = draw(st.lists(small, min_size=3, max_size=3))
+        elif name == "c":
+            given[name] = abs(draw(on_an_entry)) if operation == "softshrink" else draw(on_an_entry)
+        elif name == "low":
+            given[name] = draw(on_an_entry | st.just(0))
+        elif name == "high":
+            given[name] = given["low"] + draw(st.integers(1, 3))
+        elif name == "W":
+            height = len(values) if operation == "iterated" else draw(st.integers(1, WIDEST))
+            line = st.lists(small, min_size=len(values), max_size=len(values))
+            given[name] = draw(st.lists(line, min_size=height, max_size=height))
+        elif name == "b":
+            given[name] = [_centre(draw, line, values) for line in given["W"]]
+    return given
+
+
+def _centre(draw: st.DrawFn, line: list[int], values: list[Number]) -> Number:
+    """A bias, more often than not the one with which the entry lands on 0."""
+    reached = sum(w * value for w, value in zip(line, values, strict=True))
+    target = draw(st.sampled_from([0, 0, 0, 1, -1, None]))
+    return draw(small) if target is None else target - reached
