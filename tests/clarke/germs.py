@@ -125,10 +125,14 @@ class TooManyPieces(Exception):  # noqa: N818
     """More cells than were asked for: no failure, only long."""
 
 
+def _units(point: Sequence[Number]) -> list[Germ]:
+    size = len(point)
+    return [Germ(value, tuple(int(row == column) for column in range(size))) for row, value in enumerate(point)]
+
+
 def pieces(function: Function, point: Sequence[Number], most: int = 4096) -> dict[Gradient, Vector | None]:
     """The gradients of all pieces around the point, each with a direction inside one of its cells."""
-    size = len(point)
-    units = [Germ(value, tuple(int(row == column) for column in range(size))) for row, value in enumerate(point)]
+    units = _units(point)
     found: dict[Gradient, Vector | None] = {}
     untried: list[tuple[int, ...]] = [()]
     for _ in range(most):
@@ -155,6 +159,25 @@ def directional_derivative(function: Function, point: Sequence[Number], directio
     return function(cell, germs).slope[0]
 
 
+class Lexicographic(Cell):
+    """The cell that a list of directions points into: the first direction in which a quantity moves decides its sign."""
+
+    def __init__(self, directions: Sequence[Sequence[Number]]) -> None:
+        super().__init__()
+        self.directions = directions
+
+    def sign(self, germ: Germ | Number) -> int:
+        value, slope = (germ.value, germ.slope) if isinstance(germ, Germ) else (germ, ())
+        moves = (dot(slope, direction) for direction in self.directions if slope)
+        decisive = next((each for each in (value, *moves) if each), 0)
+        return (decisive > 0) - (decisive < 0)
+
+
+def lexicographic_element(function: Function, point: Sequence[Number], directions: Sequence[Sequence[Number]]) -> Gradient:
+    """Nesterov's lexicographic gradient, which the vector forward mode of Khan and Barton (2015) evaluates."""
+    return function(Lexicographic(directions), _units(point)).slope
+
+
 def in_hull(element: Sequence[Number], vertices: Iterable[Gradient]) -> bool:
     """Whether the element is a mean of the vertices, exactly: 0 is in the hull of the differences."""
     differences = [tuple(a - b for a, b in zip(vertex, element, strict=True)) for vertex in vertices]
@@ -162,5 +185,3 @@ def in_hull(element: Sequence[Number], vertices: Iterable[Gradient]) -> bool:
         return True
     return inside([primitive(each) for each in differences]) is None
 
-
-__all__ = ["Cell", "Germ", "TooManyPieces", "directional_derivative", "dot", "in_hull", "pieces", "value_of"]
