@@ -30,11 +30,12 @@ ALLOWED: dict[str, set[str]] = {
     "apply": APPLY,
     "functional": APPLY,
     "nn": {*APPLY, "functional"},
+    "clarke": {*APPLY, "clarke"},
     "survey": SURVEY,
     "report": {*SURVEY, "report"},
     "script": set(),
     "cli": {*ALL, ROOT},
-    "__init__": {*APPLY, "functional", "nn"},
+    "__init__": {*APPLY, "functional", "nn", "clarke"},
     "__main__": {"cli"},
 }
 
@@ -119,7 +120,8 @@ def imported() -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "module",
-    ["rich", "hypothesis", "subgrad.cli", "subgrad.survey", "subgrad.report", "subgrad.functional", "subgrad.nn"],
+    ["rich", "hypothesis", "subgrad.cli", "subgrad.survey", "subgrad.report", "subgrad.functional", "subgrad.nn"]
+    + ["subgrad.clarke"],
 )
 def test_import_leaves_alone(imported: dict[str, Any], module: str) -> None:
     assert module not in imported["modules"]

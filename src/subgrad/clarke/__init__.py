@@ -15,3 +15,21 @@ Every function takes a seed, which decides the direction, and ``tol``, within wh
 
 `Refused` is raised, with the line of the program, where there is no such gradient.
 """
+
+from subgrad.clarke.gradients import Element, backward, element, grad, jvp, value_and_grad
+from subgrad.clarke.least import MinNorm, directions, elements, min_norm
+from subgrad.clarke.refused import Refused
+
+__all__ = [
+    "Element",
+    "MinNorm",
+    "Refused",
+    "backward",
+    "directions",
+    "element",
+    "elements",
+    "grad",
+    "jvp",
+    "min_norm",
+    "value_and_grad",
+]

@@ -1,0 +1,122 @@
+"""Kernels that let a pass over a whole program decide what an operator does at its kinks.
+
+They lie over torch's own, and over those that conventions use, at the backends' Autograd keys: registered when a pass is
+first made, and without one in this thread they call what they cover.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch._C import DispatchKey
+
+from subgrad.apply import compiled, dispatch
+from subgrad.apply.operators import Operator, exists
+from subgrad.kinks.overloads import overload
+
+BACKENDS = ("CPU", "CUDA", "XPU", "MPS")
+# In-place forms that are not named after their functional one.
+IN_PLACE = {"pow.Tensor_Scalar": "pow_.Scalar", "pow.Tensor_Tensor": "pow_.Tensor"}
+
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operator inside a pass.
+
+    Attributes:
+        op: the operator, in its functional form.
+        arguments: by name.
+        run: what was called, functional or in place, with torch's own derivative.
+        native: the functional form.
+        written: whether the call writes into ``self``.
+    """
+
+    op: Operator
+    arguments: dict[str, Any]
+    run: Callable[[], Any]
+    native: Callable[[Arguments], Any]
+    written: bool
+
+
+class Pass(Protocol):
+    """A run of a program that takes the calls of some operators into its own hands."""
+
+    def run(self, rule: Any, call: Call) -> Any: ...
+
+
+class _Here(threading.local):
+    current: Pass | None = None
+
+
+_here = _Here()
+_library: torch.library.Library | None = None
+_lock = threading.Lock()
+
+
+@contextmanager
+def running(current: Pass | None) -> Iterator[None]:
+    """Put a pass in force in this thread; None suspends the one that is."""
+    before, _here.current = _here.current, current
+    try:
+        yield
+    finally:
+        _here.current = before
+
+
+def is_running() -> bool:
+    return _here.current is not None
+
+
+def install(rules: Mapping[str, Any]) -> None:
+    """Register the kernels, once per process, each with the rule that it hands to the pass."""
+    global _library
+    if _library is not None:
+        return
+    dispatch.install()
+    with _lock:
+        if _library is not None:
+            return
+        library = torch.library.Library("aten", "IMPL")
+        for key in (f"Autograd{backend}" for backend in BACKENDS):
+            for op, rule in rules.items():
+                _register(library, key, op, op, rule)
+                in_place = IN_PLACE.get(op, Operator(op).in_place)
+                if in_place and exists(in_place):
+                    _register(library, key, in_place, op, rule)
+        _library = library
+
+
+def _register(library: torch.library.Library, key: str, form: str, op: str, rule: Any) -> None:
+    kernel = _kernel(Operator(op), dispatch._original(form, key), rule, written=form != op)
+    compiled.keep_from_being_compiled(kernel)
+    library.impl(form, kernel, key, with_keyset=True, allow_override=True)
+    overload(form)._uncache_dispatch(getattr(DispatchKey, key))
+
+
+def _kernel(op: Operator, covered: Callable[..., Any], rule: Any, written: bool) -> Callable[..., Any]:
+    functional = overload(op.op)
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        current = _here.current
+        if current is None:
+            return covered(keyset, *args, **kwargs)
+
+        def native(arguments: Arguments) -> Any:
+            # With this pass suspended the overload runs as torch's own.
+            return functional(*op.args(arguments), **op.kwargs(arguments))
+
+        call = Call(op, op.bind(args, kwargs), lambda: covered(keyset, *args, **kwargs), native, written)
+        _here.current = None
+        try:
+            return current.run(rule, call)
+        finally:
+            _here.current = current
+
+    return kernel

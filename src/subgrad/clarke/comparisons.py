@@ -1,0 +1,148 @@
+"""Comparisons at a tie answer by the tangents, as they would a little further on, and so do operators that jump.
+
+`torch.where`, masks and Python branches follow from that. Where value and tangent both tie the values answer; whether
+it matters is found out by asking the program once more with other answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.branches import Call
+from subgrad.clarke.linear import tangent, values
+from subgrad.clarke.passes import Decide
+from subgrad.clarke.refused import Refused, here
+from subgrad.kinks import KINKS, Kink
+from subgrad.kinks.sets import Jump
+
+ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gt": lambda ahead: ahead > 0,
+    "ge": lambda ahead: ahead > 0,
+    "lt": lambda ahead: ahead < 0,
+    "le": lambda ahead: ahead < 0,
+    "eq": lambda ahead: torch.zeros_like(ahead, dtype=torch.bool),
+    "ne": lambda ahead: torch.ones_like(ahead, dtype=torch.bool),
+}
+COMPARISONS = tuple(f"{name}.{form}" for name in ANSWERS for form in ("Tensor", "Scalar"))
+
+
+class Comparison:
+    """The rule of ``gt``, ``ge``, ``lt``, ``le``, ``eq`` and ``ne``; a branch is the answer itself."""
+
+    is_site = True
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return _ties(call, tol).any()
+
+    def decide(self, call: Call, at: Decide) -> Tensor:
+        one, other = (tangent(call.arguments[name]) for name in ("self", "other"))
+        with values():
+            ties = _ties(call, at.tol)
+            answer = call.native(call.arguments)
+            ahead = _difference(one, other).to(ties.device)
+            still = ties & (ahead == 0)
+            at.say_undecided(still.any())
+            answer = torch.where(ties & (ahead != 0), ANSWERS[call.op.op.partition(".")[0]](ahead), answer)
+            return answer if at.flip is None else answer ^ (still & at.flip(answer))
+
+    def along(self, call: Call, branch: Tensor) -> Tensor:
+        return branch
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+def _ties(call: Call, tol: float) -> Tensor:
+    one, other = call.arguments["self"], call.arguments["other"]
+    if tol == 0:
+        # What is masked with an infinity is not about to move.
+        return (one == other) & (one.abs() != torch.inf)
+    return (one - other).abs() <= tol
+
+
+def _difference(one: Tensor | None, other: Tensor | None) -> Tensor:
+    if one is None or other is None:
+        assert one is not None or other is not None
+        return -other if one is None else one  # type: ignore[operator]
+    return one - other
+
+
+class Jumping:
+    """The rule of what jumps, entry by entry in ``self``: its value a little further on."""
+
+    is_site = True
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        found = [kink.hits(call.arguments) for kink in _jumps(call)]
+        return torch.stack([each.any() for each in found]).any() if found else False
+
+    def decide(self, call: Call, at: Decide) -> Tensor:
+        for name in call.op.tensor_names:
+            if name != "self" and tangent(call.arguments[name]) is not None:
+                raise Refused(f"{call.op.op} at {here()} is differentiated in {name} where it jumps.")
+        x, moved = call.arguments["self"], tangent(call.arguments["self"])
+        assert moved is not None
+        with values():
+            ahead = torch.sign(moved)
+            hit = torch.stack([kink.hits(call.arguments).expand_as(x) for kink in _jumps(call)]).any(0)
+            still = hit & (ahead == 0)
+            at.say_undecided(still.any())
+            if at.flip is not None:
+                ahead = torch.where(still, torch.where(at.flip(still), 1, -1), ahead)
+            limits = torch.finfo(x.dtype)
+            step = (x.abs() * limits.eps).clamp(min=limits.tiny)
+            return torch.where(hit, ahead * step, 0)
+
+    def along(self, call: Call, branch: Tensor) -> Any:
+        return call.native({**call.arguments, "self": call.arguments["self"] + branch})
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+def _jumps(call: Call) -> list[Any]:
+    rows = (kink for kink in KINKS.of_overload(call.op.op) if isinstance(kink.set, Jump))
+    return [kink for kink in rows if kink.applies(call.arguments)]
+
+
+class Steep(Jumping):
+    """The rule of kinks that have no one-sided value or slope, or none that is known: refused."""
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        found = [kink.hits(call.arguments).any() for kink in call.op.kinks if kink.applies(call.arguments)]
+        return torch.stack(found).any() if found else False
+
+    def decide(self, call: Call, at: Decide) -> None:
+        with values():
+            for kink in call.op.kinks:
+                if kink.applies(call.arguments) and bool(kink.hits(call.arguments).any()):
+                    raise Refused(f"{kink.name} at {here()}: {_why(kink)} where {kink.words}.")
+
+
+def _why(kink: Kink) -> str:
+    if isinstance(kink.set, Jump):
+        return f"there is no generalised derivative ({kink.set.what})"
+    return f"there is no rule for the branches of the program (the set is the {kink.set})"
+
+
+class Surrogate(Steep):
+    """The rule of operators whose gradient in torch is a straight-through slope everywhere: refused at once."""
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        raise Refused(
+            f"{call.op.op} at {here()}: its gradient in torch is a straight-through slope, not that of the function."
+        )

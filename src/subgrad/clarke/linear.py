@@ -1,0 +1,63 @@
+"""The value of an operator with a derivative that has been decided, in forward and in reverse mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _AutoDispatchBelowADInplaceOrView as values
+from torch.autograd import forward_ad
+
+from subgrad.apply.gates import Gate, alias, through
+
+__all__ = ["tangent", "valued", "values", "weighted", "with_tangent"]
+
+
+def tangent(tensor: Any) -> Tensor | None:
+    """What a tensor carries in the tangent pass."""
+    if not isinstance(tensor, Tensor) or forward_ad._current_level < 0:
+        return None
+    return forward_ad.unpack_dual(tensor).tangent
+
+
+def with_tangent(value: Tensor, found: Tensor) -> Tensor:
+    return forward_ad.make_dual(value, found.expand(value.shape).to(value.dtype))
+
+
+def valued(derivative: Tensor, value: Tensor) -> Tensor:
+    """The derivative of one tensor with the value of another."""
+    if forward_ad._current_level >= 0:
+        found = tangent(derivative)
+        return value if found is None else with_tangent(value, found)
+    return through(_Weighted, alias(value), (None,), derivative)
+
+
+def weighted(value: Tensor, operands: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+    """A value whose derivative is the sum of the operands' with weights entry by entry; all have one shape."""
+    if forward_ad._current_level >= 0:
+        moved = [(tangent(operand), weight) for operand, weight in zip(operands, weights, strict=True)]
+        terms = [_times(found, weight) for found, weight in moved if found is not None]
+        return with_tangent(value, sum(terms[1:], terms[0])) if terms else value
+    return through(_Weighted, alias(value), tuple(weights), *operands)
+
+
+def _times(vector: Tensor, weight: Tensor | None) -> Tensor:
+    """Exactly 0 where the weight is, whatever comes in."""
+    if weight is None:
+        return vector
+    return torch.where(weight == 0, 0, vector * weight)
+
+
+class _Weighted(Gate):
+    """A value with the derivatives of its operands, weighted."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, weights: tuple[Tensor | None, ...], *operands: Tensor) -> Tensor:
+        ctx.save_for_backward(*weights)
+        return alias(value)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        return (None, None, *(_times(cotangent, weight) for weight in ctx.saved_tensors))

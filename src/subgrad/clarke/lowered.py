@@ -1,0 +1,191 @@
+"""Operators that are run by others: losses made from hinges, and what torch has no forward mode for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from subgrad.apply.branches import Call, running
+from subgrad.clarke.linear import tangent, valued, values, with_tangent
+from subgrad.clarke.passes import Decide, Look
+
+
+@dataclass(frozen=True)
+class Hinged:
+    """The rule of a loss that is a sum of corners; a branch is the slope at each of them.
+
+    Attributes:
+        distances: of every corner's argument to the corner, linear in the arguments.
+        total: the loss from what comes out of the corners.
+        left: the slope on the left, beside 1 on the right.
+        when: the arguments for which it has corners.
+    """
+
+    distances: Callable[[Any], Tensor]
+    total: Callable[[Any, Tensor], Tensor]
+    left: float
+    when: Callable[[Any], bool] = lambda arguments: True
+    is_site = True
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return self.when(call.arguments) and (self.distances(call.arguments).abs() <= tol).any()
+
+    def decide(self, call: Call, at: Decide) -> Tensor | None:
+        if not self.when(call.arguments):
+            return None
+        distances = self.distances(call.arguments)
+        moved = tangent(distances)
+        with values():
+            ahead = torch.zeros_like(distances) if moved is None else moved
+            side = torch.where(distances.abs() <= at.tol, ahead, distances) > 0
+            return torch.where(side, 1.0, self.left).to(distances.dtype)
+
+    def along(self, call: Call, branch: Tensor) -> Any:
+        with values():
+            native = call.native(call.arguments)
+        outputs = (native,) if isinstance(native, Tensor) else native
+        found = valued(self.total(call.arguments, branch * self.distances(call.arguments)), outputs[0])
+        return found if isinstance(native, Tensor) else (found, *outputs[1:])
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+def _reduced(arguments: Any, losses: Tensor) -> Tensor:
+    return losses if arguments["reduction"] == 0 else losses.mean() if arguments["reduction"] == 1 else losses.sum()
+
+
+def _rows(arguments: Any) -> tuple[Tensor, Tensor]:
+    x = arguments["self"] if arguments["self"].ndim else arguments["self"].reshape(1)
+    return x.reshape(-1, x.shape[-1]), arguments["target"]
+
+
+def _to_the_margin(arguments: Any) -> Tensor:
+    rows, target = _rows(arguments)
+    labels = target.reshape(-1, 1)
+    return arguments["margin"] - rows.gather(1, labels) + rows
+
+
+def _margin_total(arguments: Any, hinges: Tensor) -> Tensor:
+    rows, target = _rows(arguments)
+    labels = target.reshape(-1, 1)
+    others = torch.arange(rows.shape[1], device=rows.device) != labels
+    if arguments["weight"] is not None:
+        hinges = hinges * arguments["weight"][labels]
+    losses = torch.where(others, hinges, 0).sum(1) / rows.shape[1]
+    return _reduced(arguments, losses.reshape(target.shape))
+
+
+def _label_gaps(arguments: Any) -> Tensor:
+    rows, target = _rows(arguments)
+    labels = target.reshape(rows.shape).clamp(min=0)
+    return 1 - rows.gather(1, labels).unsqueeze(2) + rows.unsqueeze(1)
+
+
+def _labels_total(arguments: Any, hinges: Tensor) -> Tensor:
+    rows, target = _rows(arguments)
+    labels = target.reshape(rows.shape)
+    listed = (labels < 0).cumsum(1) == 0  # labels end at the first that is negative
+    is_label = torch.zeros_like(rows).scatter_add(1, labels.clamp(min=0), listed.to(rows.dtype)) > 0
+    counts = listed.unsqueeze(2) & ~is_label.unsqueeze(1)
+    losses = torch.where(counts, hinges, 0).sum((1, 2)) / rows.shape[1]
+    return _reduced(arguments, losses.reshape(target.shape[:-1] if target.ndim > 1 else ()))
+
+
+LOSSES: dict[str, Any] = {
+    "smooth_l1_loss": Hinged(lambda a: a["self"] - a["target"], _reduced, -1.0, lambda a: a["beta"] == 0),
+    "multi_margin_loss": Hinged(_to_the_margin, _margin_total, 0.0, lambda a: a["p"] == 1),
+    "multilabel_margin_loss_forward": Hinged(_label_gaps, _labels_total, 0.0),
+}
+
+
+class Around:
+    """A rule that only changes how a call is run."""
+
+    is_site = False
+
+    def look(self, call: Call, tol: float) -> Any:
+        raise NotImplementedError
+
+    decide = along = look
+
+
+class Attention(Around):
+    """Fused attention has no forward mode: the tangent pass takes the one that is written out."""
+
+    def around(self, call: Call, current: Any) -> Any:
+        if not isinstance(current, Decide):
+            return call.run()
+        with sdpa_kernel(SDPBackend.MATH):
+            return call.run()
+
+
+class Recurrent(Around):
+    """Fused recurrent layers have no forward mode, and hide their kinks."""
+
+    def __init__(self, bends: bool):
+        self.bends = bends
+
+    def around(self, call: Call, current: Any) -> Any:
+        if not self.bends and not isinstance(current, Decide):
+            return call.run()
+        with _unfused(), running(current):
+            return call.run()
+
+
+@contextmanager
+def _unfused() -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        yield
+
+
+class Normalised(Around):
+    """Batch statistics are kept once, by the plain run."""
+
+    def __init__(self, training: str):
+        self.training = training
+
+    def around(self, call: Call, current: Any) -> Any:
+        kept = [call.arguments["running_mean"], call.arguments["running_var"]]
+        if isinstance(current, Look) or not call.arguments[self.training] or kept[0] is None:
+            return call.run()
+        copies = {"running_mean": kept[0].clone(), "running_var": kept[1].clone()}
+        return call.native({**call.arguments, **copies})
+
+
+class Embedded(Around):
+    """The row for padding is a constant to torch."""
+
+    def around(self, call: Call, current: Any) -> Any:
+        weight, row = call.arguments["weight"], call.arguments["padding_idx"]
+        moved = tangent(weight)
+        if moved is None or row < 0:
+            return call.run()
+        with values():
+            ahead = moved.clone()
+            ahead[row] = 0
+        return call.native({**call.arguments, "weight": with_tangent(forward_ad.unpack_dual(weight).primal, ahead)})
+
+
+AROUND: dict[str, Any] = {
+    "scaled_dot_product_attention": Attention(),
+    "batch_norm": Normalised("training"),
+    "instance_norm": Normalised("use_input_stats"),
+    "embedding": Embedded(),
+    **{f"{name}.{form}": Recurrent(bends=False) for name in ("lstm", "gru", "rnn_tanh") for form in ("input", "data")},
+    **{f"rnn_relu.{form}": Recurrent(bends=True) for form in ("input", "data")},
+}

@@ -1,0 +1,152 @@
+"""The three passes over a program: look for ties, decide their branches by tangents, replay these.
+
+A *site* is one call of an operator that has a rule. Sites are numbered as they are met; the passes meet the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.branches import Call
+from subgrad.clarke.linear import tangent, values
+from subgrad.clarke.refused import Refused, here
+
+
+class Rule(Protocol):
+    """What an operator does at its kinks.
+
+    ``look`` runs a call and says whether it meets a kink, as a flag on the device. ``decide`` finds the branch that the
+    tangents point to. ``along`` runs the call on a branch, in either mode.
+    """
+
+    is_site: bool  # whether there is anything to decide; other rules only change how a call is run
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]: ...
+    def decide(self, call: Call, at: Decide) -> Any: ...
+    def along(self, call: Call, branch: Any) -> Any: ...
+    def around(self, call: Call, current: Any) -> Any: ...
+
+
+def differentiated(call: Call) -> bool:
+    tensors = (call.arguments[name] for name in call.op.tensor_names)
+    return any(tensor is not None and _requires_grad(tensor) for tensor in tensors)
+
+
+def _requires_grad(tensor: Any) -> bool:
+    return tensor.requires_grad if isinstance(tensor, Tensor) else any(each.requires_grad for each in tensor)
+
+
+@dataclass
+class Look:
+    """A plain run that notes which sites meet a kink. Flags stay on the device until they are asked for."""
+
+    tol: float
+    sites: list[tuple[str, Tensor | bool]] = field(default_factory=list)
+    leaks: bool = False  # derivatives were cut somewhere: only the other passes can tell whether that matters
+
+    def run(self, rule: Rule, call: Call) -> Any:
+        if not rule.is_site:
+            return rule.around(call, self)
+        if not differentiated(call):
+            self.sites.append((call.op.op, False))
+            return call.run()
+        out, flag = rule.look(call, self.tol)
+        self.sites.append((call.op.op, flag))
+        return out
+
+    def flags(self) -> list[bool]:
+        """Which sites meet a kink, read from the device at once."""
+        open_flags = [flag for _, flag in self.sites if isinstance(flag, Tensor)]
+        device = next((flag.device for flag in open_flags if flag.device.type != "cpu"), None)
+        read = iter(torch.stack([flag.to(device) for flag in open_flags]).tolist() if open_flags else [])
+        return [next(read) if isinstance(flag, Tensor) else flag for _, flag in self.sites]
+
+
+@dataclass
+class Decide:
+    """A run on values and tangents, without a graph, that takes at each kink the branch the tangents point to.
+
+    Attributes:
+        tol: what is closer than this counts as tied.
+        expected: the sites of the plain run and whether they met a kink, where that is known.
+        flip: answers for comparisons whose value and tangent both tie; None lets them say what the values say.
+        script: the branch taken at every site; None where there was nothing to decide.
+        undecided: flags of such comparisons, and where they stand in the program.
+    """
+
+    tol: float
+    expected: list[tuple[str, bool]] | None = None
+    flip: Callable[[Tensor], Tensor] | None = None
+    script: list[tuple[str, Any]] = field(default_factory=list)
+    undecided: list[tuple[Tensor, str]] = field(default_factory=list)
+
+    def run(self, rule: Rule, call: Call) -> Any:
+        if not rule.is_site:
+            return rule.around(call, self)
+        name, branch, meets = call.op.op, None, False
+        if any(_has_tangent(call.arguments[each]) for each in call.op.tensor_names):
+            meets = self._meets_a_kink(name)
+            if meets is None:  # not known from the plain run
+                with values():
+                    meets = bool(rule.hits(call, self.tol))  # type: ignore[attr-defined]
+            if meets or getattr(rule, "wholly", False):
+                branch = rule.decide(call, self)
+        self.script.append((name, branch if meets else None))
+        return call.run() if branch is None else taken(rule, call, branch)
+
+    def _meets_a_kink(self, name: str) -> bool | None:
+        if self.expected is None:
+            return None
+        place = len(self.script)
+        if place >= len(self.expected) or self.expected[place][0] != name:
+            self.expected = None  # a Python branch went the other way
+            return None
+        return self.expected[place][1]
+
+    def say_undecided(self, flag: Tensor) -> None:
+        self.undecided.append((flag, here()))
+
+
+def _has_tangent(argument: Any) -> bool:
+    if isinstance(argument, list | tuple):
+        return any(_has_tangent(each) for each in argument)
+    return isinstance(argument, Tensor) and argument.is_floating_point() and tangent(argument) is not None
+
+
+@dataclass
+class Replay:
+    """A plain run on the branches that were decided, to be differentiated in reverse mode."""
+
+    script: list[tuple[str, Any]]
+    place: int = 0
+
+    def run(self, rule: Rule, call: Call) -> Any:
+        if not rule.is_site:
+            return rule.around(call, self)
+        name, branch = self.script[self.place] if self.place < len(self.script) else ("nothing", None)
+        if name != call.op.op:
+            raise Refused(
+                f"The program does not repeat itself: {call.op.op} at {here()} where {name} came before. It is run three "
+                "times and must do the same each time, random numbers of torch's own generators apart."
+            )
+        self.script[self.place] = (name, None)  # its memory is needed for what the program keeps
+        self.place += 1
+        return call.run() if branch is None else taken(rule, call, branch)
+
+    def finish(self) -> None:
+        if self.place != len(self.script):
+            raise Refused(f"The program does not repeat itself: it ended before {self.script[self.place][0]}.")
+
+
+def taken(rule: Rule, call: Call, branch: Any) -> Any:
+    """Run a call on a branch; a call that writes into ``self`` gets the result written there."""
+    if not call.written:
+        return rule.along(call, branch)
+    self = call.arguments["self"]
+    # The derivative needs what is about to be overwritten.
+    return self.copy_(rule.along(call, branch))

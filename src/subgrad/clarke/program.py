@@ -1,0 +1,370 @@
+"""One element of the Clarke set of a program: look for ties, decide branches along a direction, replay them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.autograd.function import BackwardCFunction
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from subgrad.apply import branches
+from subgrad.apply.active import Scope
+from subgrad.apply.branches import running
+from subgrad.clarke.linear import tangent
+from subgrad.clarke.passes import Decide, Look, Replay
+from subgrad.clarke.refused import Refused, where_raised
+from subgrad.clarke.rules import rules
+from subgrad.clarke.watch import Watch
+from subgrad.conventions import Convention
+
+Vector = Sequence[Tensor]  # one tensor for each leaf
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one direction gave.
+
+    Attributes:
+        gradient: for each leaf.
+        value: of the program, as it is without us.
+        aux: what the program returned besides.
+        kinks: how many operators met a kink.
+        direction: that decided the branches; None where there was nothing to decide.
+        slope: the derivative of the program in that direction, from the tangent pass.
+        product: the gradient times the direction, which is the same up to rounding.
+    """
+
+    gradient: tuple[Tensor | None, ...]
+    value: Tensor
+    aux: Any = None
+    kinks: int = 0
+    direction: tuple[Tensor, ...] | None = None
+    slope: float | None = None
+    product: float | None = None
+
+
+@dataclass
+class Program:
+    """A program and what it is differentiated in.
+
+    Attributes:
+        call: runs it with tensors in the place of the leaves; returns its value and whatever else.
+        leaves: where it is evaluated.
+        held: the program holds the leaves itself, as a module its parameters: they get their tangents in place.
+        copied: it writes into its arguments, and is given copies.
+    """
+
+    call: Callable[[list[Tensor]], tuple[Any, Any]]
+    leaves: list[Tensor]
+    held: bool = False
+    copied: bool = False
+    generators: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        branches.install(_rules())
+        if forward_ad._current_level >= 0:
+            raise Refused("The gradient of a whole program cannot be taken inside forward mode.")
+        if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
+            raise Refused("The gradient of a whole program cannot be taken inside torch.func transforms.")
+        for leaf in self.leaves:
+            if leaf.device.type.upper() not in branches.BACKENDS:
+                raise Refused(f"No rules are registered for tensors on {leaf.device.type}.")
+            if not leaf.is_floating_point():
+                raise Refused(f"Only real floating-point tensors have a gradient here, not {leaf.dtype}.")
+        self.generators = _generator_states(self.leaves)
+
+    def plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
+        """Run it to be differentiated in reverse mode; the leaves that it met, its value and the rest."""
+        try:
+            return self._plain(current)
+        except RuntimeError as error:
+            if self.held or self.copied or "leaf Variable that requires grad" not in str(error):
+                raise
+            self.copied = True
+            self.rewind()
+            if isinstance(current, Look):
+                current.sites.clear()
+            return self._plain(current)
+
+    def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
+        leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
+        with torch.enable_grad(), _in(current):
+            given = [leaf.clone() for leaf in leaves] if self.copied else leaves
+            value, aux = self.call(given)
+        return leaves, value, aux
+
+    def with_tangents(self, current: Decide, direction: Vector) -> tuple[Any, Any]:
+        """Run it on values and tangents; the value with its tangent, and the rest."""
+        self.rewind()
+        with torch.no_grad(), _in(current), _statistics_kept(), _without_fast_paths():
+            duals = self._duals(direction)
+            try:
+                return self.call(duals)
+            except (NotImplementedError, RuntimeError) as error:
+                if isinstance(error, Refused) or not _is_about_forward_mode(error):
+                    raise
+                line = where_raised(error)
+                raise Refused(f"At {line} torch has no forward mode, and we have no rule: {error}") from error
+
+    def _duals(self, direction: Vector) -> list[Tensor]:
+        if not self.held:
+            values = [leaf.detach().clone() if self.copied else leaf.detach() for leaf in self.leaves]
+            return [forward_ad.make_dual(*each) for each in zip(values, direction, strict=True)]
+        for leaf, ahead in zip(self.leaves, direction, strict=True):
+            leaf.copy_(forward_ad.make_dual(leaf.detach(), ahead))  # the same values, and a tangent
+        return self.leaves
+
+    def replay(self, script: list[tuple[str, Any]]) -> tuple[tuple[Tensor | None, ...], Any]:
+        self.rewind()
+        current = Replay(script)
+        with _statistics_kept():
+            leaves, value, _ = self.plain(current)
+        current.finish()
+        return _gradient(value, leaves), value.detach()
+
+    def rewind(self) -> None:
+        for generator, state in self.generators:
+            generator.set_state(state)
+
+
+def _gradient(value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    if not value.requires_grad:
+        return tuple(None for _ in leaves)
+    return torch.autograd.grad(value, leaves, torch.ones_like(value), allow_unused=True)
+
+
+_known: dict[str, Any] = {}
+
+
+def _rules() -> dict[str, Any]:
+    if not _known:
+        _known.update(rules())
+    return _known
+
+
+def _is_about_forward_mode(error: Exception) -> bool:
+    return any(words in str(error) for words in ("forward AD", "forward mode AD", "forward-mode", "jvp"))
+
+
+@contextmanager
+def _in(current: Any) -> Iterator[None]:
+    with Scope(Convention("torch")), _eager(), running(current), Watch(current):
+        yield
+
+
+# Generators, compiled functions and batch statistics: what else a program's run depends on or changes.
+
+
+def _generator_states(leaves: Sequence[Tensor]) -> list[Any]:
+    generators = [torch.default_generator]
+    for device in {leaf.device for leaf in leaves if leaf.device.type == "cuda"}:
+        generators.append(torch.cuda.default_generators[device.index or 0])
+    return [(generator, generator.get_state()) for generator in generators]
+
+
+_eager_lock = threading.Lock()
+_eager_depth = 0
+_stance: Any = None
+
+
+@contextmanager
+def _eager() -> Iterator[None]:
+    """Compiled functions run as they are written, so that their operators are met; in every thread, for that time."""
+    global _eager_depth, _stance
+    if "torch._dynamo" not in sys.modules:  # nothing has been compiled
+        yield
+        return
+    with _eager_lock:
+        if _eager_depth == 0:
+            _stance = torch.compiler.set_stance("force_eager")
+            _stance.__enter__()
+        _eager_depth += 1
+    try:
+        yield
+    finally:
+        with _eager_lock:
+            _eager_depth -= 1
+            if _eager_depth == 0:
+                _stance.__exit__(None, None, None)
+
+
+@contextmanager
+def _statistics_kept() -> Iterator[None]:
+    """Batches are counted once, by the plain run."""
+
+    def uncount(module: Any, _: Any) -> None:
+        if isinstance(module, _NormBase) and module.training and module.num_batches_tracked is not None:
+            if branches.is_running():
+                module.num_batches_tracked.sub_(1)
+
+    hook = register_module_forward_pre_hook(uncount)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def _without_fast_paths() -> Iterator[None]:
+    """Without gradients torch runs whole transformer layers as one operator, which has no forward mode."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def random_direction(leaves: Sequence[Tensor], seed: int) -> tuple[Tensor, ...]:
+    generators: dict[torch.device, torch.Generator] = {}
+    found = []
+    for leaf in leaves:
+        if leaf.device not in generators:
+            generators[leaf.device] = torch.Generator(leaf.device).manual_seed(seed)
+        wide = torch.float64 if leaf.dtype == torch.float64 else torch.float32
+        drawn = torch.randn(leaf.shape, generator=generators[leaf.device], dtype=wide, device=leaf.device)
+        found.append(drawn.to(leaf.dtype))
+    return tuple(found)
+
+
+def look(program: Program, tol: float) -> tuple[Look, list[bool], list[Tensor], Tensor, Any]:
+    current = Look(tol)
+    leaves, value, aux = program.plain(current)
+    _require_scalar(value)
+    flags = current.flags()
+    current.leaks |= _has_custom_functions(value)
+    return current, flags, leaves, value, aux
+
+
+def _require_scalar(value: Any) -> None:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__}"
+        raise RuntimeError(f"Expected the program to return a scalar tensor, got {what}.")
+
+
+def _has_custom_functions(value: Tensor) -> bool:
+    """Whether a torch.autograd.Function took part, whose derivative is what somebody says it is."""
+    seen, waiting = set(), [value.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        if isinstance(node, BackwardCFunction):
+            return True
+        seen.add(node)
+        waiting.extend(each for each, _ in node.next_functions)
+    return False
+
+
+def find(
+    program: Program, seed: int = 0, tol: float = 0.0, direction: Vector | None = None, certify: bool = False
+) -> Found:
+    """One element; the plain gradient where no kink is met, unless a certificate is asked for."""
+    looked, flags, leaves, value, aux = look(program, tol)
+    kinks = sum(flags)
+    if not kinks and not looked.leaks and not certify:
+        return Found(_gradient(value, leaves), value.detach(), aux)
+    value = value.detach()  # its graph is not needed any more
+    expected = None
+    if not looked.leaks:
+        expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
+    ahead = random_direction(program.leaves, seed) if direction is None else tuple(direction)
+    found = _along(program, ahead, tol, expected, value)
+    return Found(found.gradient, value, aux, kinks, ahead, found.slope, found.product)
+
+
+def _along(
+    program: Program, ahead: Vector, tol: float, expected: list[tuple[str, bool]] | None, value: Tensor
+) -> Found:
+    """The element that a direction decides on, with its certificate."""
+    found, undecided = _decided(program, Decide(tol, expected), ahead, value, tol)
+    if undecided:
+        for flip in _flips(program):
+            other, _ = _decided(program, Decide(tol, flip=flip), ahead, value, tol)
+            if not _agree(found, other):
+                raise Refused(
+                    f"A comparison at {undecided[0]} ties in its values and in their derivatives, and what follows from "
+                    "it differs: the program has no gradient that can be found from first derivatives."
+                )
+    return found
+
+
+def _decided(program: Program, current: Decide, ahead: Vector, value: Tensor, tol: float) -> tuple[Found, list[str]]:
+    with forward_ad.dual_level():
+        out, _ = program.with_tangents(current, ahead)
+        moved = tangent(out)
+        slope = 0.0 if moved is None else moved.item()
+        reached = forward_ad.unpack_dual(out).primal.clone()
+    undecided = [line for flag, line in current.undecided if bool(flag)]
+    gradient, again = program.replay(current.script)
+    found = Found(gradient, value, slope=slope, product=_product(gradient, ahead))
+    check_value(value, reached, gradient, tol)
+    check_value(value, again, gradient, tol)
+    _certify(found, ahead)
+    return found, undecided
+
+
+def _flips(program: Program) -> Iterator[Callable[[Tensor], Tensor]]:
+    """Other answers for comparisons that nothing decides: all of them, and some at random."""
+    yield lambda answers: torch.ones_like(answers)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        yield lambda answers: (torch.rand(answers.shape, generator=generator) < 0.5).to(answers.device)
+
+
+def _agree(one: Found, other: Found) -> bool:
+    pairs = [each for each in zip(one.gradient, other.gradient, strict=True)]
+    for mine, theirs in pairs:
+        if mine is None or theirs is None:
+            if mine is not theirs and bool((mine if theirs is None else theirs).any()):  # type: ignore[union-attr]
+                return False
+            continue
+        rounding = torch.finfo(mine.dtype).eps ** 0.5
+        if bool(((mine - theirs).abs() > rounding * (1 + mine.abs().amax() if mine.numel() else 1)).any()):
+            return False
+    return True
+
+
+def check_value(value: Tensor, reached: Tensor, gradient: Sequence[Tensor | None], tol: float) -> None:
+    """The branches taken must lead to the value of the program, or it jumps there."""
+    rounding = torch.finfo(value.dtype).eps ** 0.5
+    size = sum(float(each.abs().sum()) for each in gradient if each is not None) if tol else 0.0
+    if value.isfinite().all() and not torch.allclose(
+        reached.to(value), value, rtol=rounding, atol=rounding + 100 * tol * (1 + size)
+    ):
+        raise Refused(
+            f"The program jumps here: it is {value.flatten()[0].item():.6g}, and {reached.flatten()[0].item():.6g} a little "
+            "further on, so that it has no generalised gradient. (Or it does not return the same when it is run again.)"
+        )
+
+
+def _product(gradient: Sequence[Tensor | None], ahead: Vector) -> float:
+    pairs = zip(gradient, ahead, strict=True)
+    return float(sum((each * v).sum(dtype=torch.float64) for each, v in pairs if each is not None))
+
+
+def _certify(found: Found, ahead: Vector) -> None:
+    """The gradient times the direction is the slope, to what rounding allows."""
+    assert found.slope is not None and found.product is not None
+    pairs = [(each, v) for each, v in zip(found.gradient, ahead, strict=True) if each is not None]
+    size = sum(float((each * v).double().norm()) for each, v in pairs)
+    if size != size or size == float("inf"):
+        return  # nothing is hidden: the gradient itself is not finite
+    rounding = max((torch.finfo(v.dtype).eps for v in ahead), default=0.0)
+    allowed = min(32 * rounding**0.5, 0.25) * (size + abs(found.slope))
+    if not abs(found.product - found.slope) <= allowed + rounding:
+        raise Refused(
+            f"The gradient that torch derives is not that of the program's values: along the direction it says "
+            f"{found.product:.6g}, and the values move by {found.slope:.6g}. A part of the program has a derivative of its "
+            "own making: a straight-through trick, detach, no_grad, or a custom autograd.Function. Compute what is meant to "
+            "be constant outside of the function."
+        )

@@ -1,0 +1,309 @@
+"""Selections inside a tensor: entries are ordered by value, and where these tie by tangent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.branches import Call
+from subgrad.clarke.linear import tangent, valued, values
+from subgrad.clarke.passes import Decide
+from subgrad.kinks.windows import adaptive, fractional, regular
+
+
+class _Selection:
+    is_site = True
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        out = call.run()
+        if tol > 0:
+            return out, True
+        with values():
+            return out, self.met(call, out)
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return True if tol > 0 else self.met(call, call.native(call.arguments))
+
+    def met(self, call: Call, out: Any) -> Tensor | bool:
+        raise NotImplementedError
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+# The largest or smallest of some dimensions.
+
+
+def _dims(x: Tensor, dim: Any) -> list[int]:
+    dims = [dim] if isinstance(dim, int) else list(dim) if dim else list(range(x.ndim))
+    return sorted(each % max(x.ndim, 1) for each in dims)
+
+
+def _lines(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """The entries to select from, in a last dimension of their own."""
+    if x.ndim == 0:
+        return x.reshape(1)
+    rest = [each for each in range(x.ndim) if each not in dims]
+    return x.permute(*rest, *dims).flatten(len(rest))
+
+
+class Extreme(_Selection):
+    """The rule of `max`, `amax`, `argmax` and the like; a branch holds for each end the index along its line."""
+
+    def __init__(self, *ends: bool, indices: bool = False, values: bool = True):
+        self.ends, self.gives_indices, self.gives_values = ends, indices, values  # an end: whether the largest
+
+    def met(self, call: Call, out: Any) -> Tensor | bool:
+        lines = self._of(call)
+        if lines.numel() == 0:
+            return False
+        found = [_candidates(lines, end, 0.0).sum(-1) > 1 for end in self.ends]
+        return torch.stack([each.any() for each in found]).any()
+
+    def _of(self, call: Call) -> Tensor:
+        x = call.arguments["self"]
+        return _lines(x, _dims(x, call.arguments.get("dim")))
+
+    def decide(self, call: Call, at: Decide) -> list[Tensor] | None:
+        moved = tangent(call.arguments["self"])
+        assert moved is not None
+        with values():
+            lines = self._of(call)
+            if lines.numel() == 0:
+                return None
+            ahead = _lines(moved, _dims(moved, call.arguments.get("dim")))
+            return [_first(_candidates(lines, end, at.tol), ahead, end) for end in self.ends]
+
+    def along(self, call: Call, branch: list[Tensor]) -> Any:
+        native = _as_list(_values_of(call))
+        outputs: list[Tensor] = []
+        if self.gives_values:
+            lines = self._of(call)
+            for index, value in zip(branch, native, strict=False):
+                outputs.append(valued(lines.gather(-1, index).reshape(value.shape), value))
+        if self.gives_indices:
+            outputs.append(branch[0].reshape(native[-1].shape))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _candidates(lines: Tensor, largest: bool, tol: float) -> Tensor:
+    best = lines.amax(-1, keepdim=True) if largest else lines.amin(-1, keepdim=True)
+    return lines == best if tol == 0 else (lines - best).abs() <= tol
+
+
+def _first(candidates: Tensor, ahead: Tensor, largest: bool) -> Tensor:
+    """The index of the candidate that is ahead of the others, or behind them."""
+    behind = torch.where(candidates, ahead if largest else -ahead, -torch.inf)
+    # Candidates whose tangent is -inf or nan count too.
+    return torch.where(behind.isneginf().all(-1, keepdim=True), candidates.to(ahead.dtype), behind).argmax(
+        -1, keepdim=True
+    )
+
+
+def _values_of(call: Call) -> Any:
+    with values():
+        return call.native(call.arguments)
+
+
+def _as_list(out: Any) -> list[Tensor]:
+    return [out] if isinstance(out, Tensor) else list(out)
+
+
+# Pooling.
+
+
+class Pooled(_Selection):
+    """The rule of max-pooling; a branch is the indices that it returns besides its values."""
+
+    def __init__(self, dims: int, windows_of: Any, *names: str):
+        self.dims, self.windows_of, self.names = dims, windows_of, names
+
+    def _windows(self, call: Call) -> Any:
+        return self.windows_of(call.arguments["self"], *(call.arguments[name] for name in self.names))
+
+    def met(self, call: Call, out: Any) -> Tensor | bool:
+        best, _ = out
+        if best.numel() == 0:
+            return False
+        count = torch.zeros_like(best, dtype=torch.uint8)
+        for entries, valid in self._windows(call).columns(call.arguments["self"]):
+            count += (entries == best) & valid
+        return (count > 1).any()
+
+    def decide(self, call: Call, at: Decide) -> Tensor:
+        x, moved = call.arguments["self"], tangent(call.arguments["self"])
+        assert moved is not None
+        with values():
+            best, indices = call.native(call.arguments)
+            windows = self._windows(call)
+            ahead = torch.full_like(best, -torch.inf)
+            chosen = indices.clone()
+            places = windows.positions
+            for column, ((entries, valid), (tangents, _)) in enumerate(
+                zip(windows.columns(x), windows.columns(moved), strict=True)
+            ):
+                near = entries == best if at.tol == 0 else (entries - best).abs() <= at.tol
+                better = near & valid & (tangents > ahead)
+                ahead = torch.where(better, tangents, ahead)
+                place = places[..., column].reshape(*places.shape[:-2], *windows.shape).expand_as(chosen)
+                chosen = torch.where(better, place, chosen)
+            return chosen
+
+    def along(self, call: Call, branch: Tensor) -> Any:
+        x = call.arguments["self"]
+        best, _ = _values_of(call)
+        picked = x.flatten(-self.dims).gather(-1, branch.flatten(-self.dims)).view_as(branch)
+        return valued(picked, best), branch
+
+
+# All others: the operator itself, applied to ranks.
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Which entry of the operands, laid end to end, each output is; -1 where it is none of them."""
+
+    places: tuple[Tensor | None, ...]
+    indices: tuple[Tensor | None, ...]
+
+
+class Ranked(_Selection):
+    """The rule of any operator that selects: it is asked to select among ranks instead of values."""
+
+    def __init__(self, *operands: str, ignores_nan: bool = False, met: Any = None, when: Any = None):
+        self.operands, self.ignores_nan, self._met, self._when = operands, ignores_nan, met, when
+
+    def met(self, call: Call, out: Any) -> Tensor | bool:
+        if self._when is not None and not self._when(call.arguments):
+            return False
+        if call.arguments[self.operands[0]].numel() == 0:
+            return False
+        if self._met is not None:
+            return self._met(call, out)
+        found = [kink.hits(call.arguments) for kink in call.op.kinks if kink.applies(call.arguments)]
+        return torch.stack([each.any() for each in found]).any() if found else False
+
+    def decide(self, call: Call, at: Decide) -> Picked | None:
+        if self._when is not None and not self._when(call.arguments):
+            return None
+        pairs = [(call.arguments[name], tangent(call.arguments[name])) for name in self.operands]
+        with values():
+            entries = torch.cat([x.reshape(-1) for x, _ in pairs] + self._start(call))
+            moved = [torch.zeros_like(x) if ahead is None else ahead for x, ahead in pairs]
+            ahead = torch.cat([each.reshape(-1) for each in moved] + [torch.zeros_like(s) for s in self._start(call)])
+            ranks, order = ranked(entries, ahead, at.tol)
+            if self.ignores_nan:
+                ranks = torch.where(entries.isnan(), torch.nan, ranks)
+            chosen = _as_list(call.native({**call.arguments, **self._ranks(ranks, pairs, call)}))
+            places, indices = [], []
+            for out in chosen:
+                is_rank = out.is_floating_point()
+                known = out.isfinite() if is_rank else None
+                place = torch.where(known, order[torch.where(known, out, 0).long()], -1) if known is not None else None
+                places.append(place)
+                indices.append(None if is_rank else out)
+            return Picked(tuple(places), tuple(indices))
+
+    def _start(self, call: Call) -> list[Tensor]:
+        """A constant that takes part: where `segment_reduce` starts from."""
+        initial = call.arguments.get("initial")
+        like = call.arguments[self.operands[0]]
+        return [] if initial is None else [torch.full((1,), initial, dtype=like.dtype, device=like.device)]
+
+    def _ranks(self, ranks: Tensor, pairs: Any, call: Call) -> dict[str, Any]:
+        sizes, found, start = [x.numel() for x, _ in pairs], {}, 0
+        for name, (x, _), size in zip(self.operands, pairs, sizes, strict=True):
+            found[name] = ranks[start : start + size].view(x.shape)
+            start += size
+        if call.arguments.get("initial") is not None:
+            found["initial"] = ranks[-1].item()
+        return found
+
+    def along(self, call: Call, branch: Picked) -> Any:
+        native = _as_list(_values_of(call))
+        flat = torch.cat([call.arguments[name].reshape(-1) for name in self.operands] + self._start(call))
+        outputs = []
+        for value, place, index in zip(native, branch.places, branch.indices, strict=True):
+            if place is None:
+                outputs.append(value if index is None else index)
+            else:
+                picked = flat[place.clamp(min=0)]
+                outputs.append(valued(torch.where(place < 0, 0, picked), value))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def ranked(entries: Tensor, ahead: Tensor, tol: float) -> tuple[Tensor, Tensor]:
+    """The rank of each entry by value, then tangent, as a number, and the entries in that order."""
+    if tol == 0:
+        by_tangent = ahead.argsort(stable=True)
+        order = by_tangent[entries[by_tangent].argsort(stable=True)]
+    else:  # neighbours within the tolerance are of one group
+        sorted_entries, by_value = entries.sort(stable=True)
+        groups = torch.zeros_like(by_value)
+        groups[1:] = (sorted_entries.diff() > tol).cumsum(0)
+        by_tangent = ahead[by_value].argsort(stable=True)
+        order = by_value[by_tangent[groups[by_tangent].argsort(stable=True)]]
+    ranks = torch.empty_like(order, dtype=torch.float64)
+    ranks[order] = torch.arange(len(order), dtype=torch.float64, device=order.device)
+    return ranks, order
+
+
+def _sorted_repeat(call: Call, out: Any) -> Tensor | bool:
+    x, dim = out[0], call.arguments["dim"]
+    if x.ndim == 0:
+        return False
+    return (x.narrow(dim, 1, x.shape[dim] - 1) == x.narrow(dim, 0, x.shape[dim] - 1)).any()
+
+
+def _selected_twice(call: Call, out: Any) -> Tensor | bool:
+    x, dim = call.arguments["self"], call.arguments.get("dim")
+    if dim is None:
+        return (x == out).sum() > 1
+    if x.ndim == 0:
+        return False
+    found = out[0] if call.arguments["keepdim"] else out[0].unsqueeze(dim)
+    return ((x == found).sum(dim) > 1).any()
+
+
+def _in_top_twice(call: Call, out: Any) -> Tensor | bool:
+    x, dim, top = call.arguments["self"], call.arguments["dim"], out[0]
+    if x.ndim == 0 or top.shape[dim] == 0:
+        return False
+    top = top.sort(dim).values
+    within = (top.narrow(dim, 1, top.shape[dim] - 1) == top.narrow(dim, 0, top.shape[dim] - 1)).any()
+    last = top.amin(dim, True) if call.arguments["largest"] else top.amax(dim, True)
+    return within | ((x == last).sum(dim) > (top == last).sum(dim)).any()
+
+
+def _reduces(arguments: Any) -> bool:
+    return arguments["reduce"] in ("amax", "amin", "max", "min")
+
+
+SELECTIONS: dict[str, Any] = {
+    **{op: Extreme(True) for op in ("amax", "max")},
+    **{op: Extreme(False) for op in ("amin", "min")},
+    "aminmax": Extreme(False, True),
+    "max.dim": Extreme(True, indices=True),
+    "min.dim": Extreme(False, indices=True),
+    "argmax": Extreme(True, indices=True, values=False),
+    "argmin": Extreme(False, indices=True, values=False),
+    **{op: Ranked("self", met=_sorted_repeat) for op in ("sort", "sort.stable")},
+    "topk": Ranked("self", met=_in_top_twice),
+    **{op: Ranked("self", met=_selected_twice) for op in ("kthvalue", "median", "median.dim")},
+    **{op: Ranked("self", met=_selected_twice, ignores_nan=True) for op in ("nanmedian", "nanmedian.dim")},
+    **{op: Ranked("self") for op in ("cummax", "cummin")},
+    "scatter_reduce.two": Ranked("self", "src", when=_reduces),
+    "index_reduce": Ranked("self", "source", when=_reduces),
+    "segment_reduce": Ranked("data", when=_reduces),
+    "_embedding_bag": Ranked("weight", when=lambda arguments: arguments["mode"] == 2),
+    "max_pool2d_with_indices": Pooled(2, regular, "kernel_size", "stride", "padding", "dilation", "ceil_mode"),
+    "max_pool3d_with_indices": Pooled(3, regular, "kernel_size", "stride", "padding", "dilation", "ceil_mode"),
+    "adaptive_max_pool2d": Pooled(2, adaptive, "output_size"),
+    "adaptive_max_pool3d": Pooled(3, adaptive, "output_size"),
+    "fractional_max_pool2d": Pooled(2, fractional, "kernel_size", "output_size", "random_samples"),
+    "fractional_max_pool3d": Pooled(3, fractional, "kernel_size", "output_size", "random_samples"),
+}

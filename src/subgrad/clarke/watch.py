@@ -1,0 +1,70 @@
+"""What leaves a program behind torch's back: `detach`, `no_grad`, numbers read by Python.
+
+In the tangent pass a detached tensor keeps its tangent, which is that of the program's value. If the program's gradient
+ignores it and that matters, as in straight-through tricks, the certificate fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from subgrad.clarke.linear import tangent, values, with_tangent
+from subgrad.clarke.passes import Decide, Look
+from subgrad.clarke.refused import Refused, here
+
+_data: Any = torch.Tensor.data
+DETACHED = frozenset((Tensor.detach, torch.detach, _data.__get__))
+READ = frozenset(
+    (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__float__, Tensor.__int__, Tensor.__bool__)
+)
+STRAIGHT_THROUGH = frozenset((torch.nn.functional.gumbel_softmax,))
+NOTEWORTHY = DETACHED | READ | STRAIGHT_THROUGH
+
+
+class Watch(TorchFunctionMode):
+    """Watch what the program calls in one pass."""
+
+    def __init__(self, current: Any):
+        super().__init__()
+        self.current = current
+        self.looks = isinstance(current, Look)
+        self.decides = isinstance(current, Decide)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in NOTEWORTHY:
+            return self._noteworthy(func, args, kwargs or {})
+        if self.looks and not torch.is_grad_enabled() and getattr(func, "__name__", "") != "__get__":
+            self.current.leaks |= any(isinstance(each, Tensor) and each.requires_grad for each in args)
+        return func(*args, **(kwargs or {}))
+
+    def _noteworthy(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self_ = args[0] if args else kwargs.get("input")
+        if func in STRAIGHT_THROUGH:
+            if kwargs.get("hard", len(args) > 2 and args[2]) and self_.requires_grad:
+                raise Refused(f"gumbel_softmax(hard=True) at {here()}: its gradient is that of another function.")
+            return func(*args, **kwargs)
+        if not isinstance(self_, Tensor) or not self_.is_floating_point():
+            return func(*args, **kwargs)
+        if self.looks and self_.requires_grad:
+            if func in READ:
+                _refuse_to_read(func)
+            self.current.leaks = True
+        found = tangent(self_) if self.decides else None
+        if found is None:
+            return func(*args, **kwargs)
+        if func in READ:
+            _refuse_to_read(func)
+        with values():
+            return with_tangent(func(*args, **kwargs), found.clone())
+
+
+def _refuse_to_read(func: Any) -> None:
+    raise Refused(
+        f"{func.__name__}() at {here()} takes a number out of the program, and what Python makes of it cannot be "
+        "followed. Compare tensors instead; return what is to be shown with has_aux=True."
+    )
