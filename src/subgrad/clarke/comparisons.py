@@ -47,12 +47,14 @@ class Comparison:
         one, other = (tangent(call.arguments[name]) for name in ("self", "other"))
         with values():
             ties = _ties(call, at.tol)
-            answer = call.native(call.arguments)
+            name, by_values = call.op.op.partition(".")[0], call.native(call.arguments)
             ahead = _difference(one, other).to(ties.device)
             still = ties & (ahead == 0)
-            at.say_undecided(still.any())
-            answer = torch.where(ties & (ahead != 0), ANSWERS[call.op.op.partition(".")[0]](ahead), answer)
-            return answer if at.flip is None else answer ^ (still & at.flip(answer))
+            answer = torch.where(ties & (ahead != 0), ANSWERS[name](ahead), by_values)
+            if at.flip is not None:
+                answer ^= still & at.flip(answer)
+            at.answered(name, still, answer ^ by_values)
+            return answer
 
     def along(self, call: Call, branch: Tensor) -> Tensor:
         return branch
@@ -100,7 +102,7 @@ class Jumping:
             ahead = torch.sign(moved)
             hit = torch.stack([kink.hits(call.arguments).expand_as(x) for kink in _jumps(call)]).any(0)
             still = hit & (ahead == 0)
-            at.say_undecided(still.any())
+            at.answered(_jumps(call)[0].name, still, hit)
             if at.flip is not None:
                 ahead = torch.where(still, torch.where(at.flip(still), 1, -1), ahead)
             limits = torch.finfo(x.dtype)
@@ -117,6 +119,16 @@ class Jumping:
 def _jumps(call: Call) -> list[Any]:
     rows = (kink for kink in KINKS.of_overload(call.op.op) if isinstance(kink.set, Jump))
     return [kink for kink in rows if kink.applies(call.arguments)]
+
+
+class Stepping(Jumping):
+    """The rule of what only steps, and has no forward mode: its derivative is 0 wherever it has one."""
+
+    wholly = True
+
+    def along(self, call: Call, branch: Tensor) -> Any:
+        with values():
+            return super().along(call, branch)
 
 
 class Steep(Jumping):

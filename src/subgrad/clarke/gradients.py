@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
-from subgrad.clarke.linear import tangent
-from subgrad.clarke.passes import Decide
+from subgrad.clarke.linear import carrying_tangents, tangent
+from subgrad.clarke.passes import Decide, lines
 from subgrad.clarke.program import Found, Program, check_value, find
 from subgrad.clarke.refused import Refused
 
@@ -225,22 +225,22 @@ def jvp(
     with torch.no_grad():
         value, aux = arguments.call([leaf.detach().clone() for leaf in arguments.leaves])
     leaves, shape = pytree.tree_flatten(value)
-    found, undecided = _slopes(program, Decide(tol), direction, leaves, tol)
+    found, undecided = _slopes(program, Decide(tol), direction, leaves)
     if undecided:
-        other, _ = _slopes(program, Decide(tol, flip=torch.ones_like), direction, leaves, tol)
+        other, _ = _slopes(program, Decide(tol, flip=torch.ones_like), direction, leaves)
         if not all(torch.allclose(one, two, rtol=1e-3, atol=1e-6) for one, two in zip(found, other, strict=True)):
             raise Refused(
-                f"A comparison at {undecided[0]} ties in its values and in their derivatives in this direction, and what "
-                "follows from it differs."
+                f"{undecided[0]} ties in its values and in their derivatives in this direction, and what follows from it "
+                "differs."
             )
     result = value, pytree.tree_unflatten(found, shape)
     return (*result, aux) if has_aux else result
 
 
 def _slopes(
-    program: Program, current: Decide, direction: list[Tensor], leaves: list[Any], tol: float
+    program: Program, current: Decide, direction: list[Tensor], leaves: list[Any]
 ) -> tuple[list[Tensor], list[str]]:
-    with forward_ad.dual_level():
+    with carrying_tangents():
         out, _ = program.with_tangents(current, direction)
         duals = pytree.tree_leaves(out)
         moved = [tangent(each) for each in duals]
@@ -250,5 +250,5 @@ def _slopes(
         reached = [forward_ad.unpack_dual(each).primal.clone() for each in duals]
     for value, other in zip(leaves, reached, strict=True):
         if value.is_floating_point():
-            check_value(value, other, (), tol)
-    return found, [line for flag, line in current.undecided if bool(flag)]
+            check_value(value, other, current)
+    return found, lines(current.undecided)

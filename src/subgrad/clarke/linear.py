@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,12 +14,35 @@ from torch.autograd import forward_ad
 
 from subgrad.apply.gates import Gate, alias, through
 
-__all__ = ["tangent", "valued", "values", "weighted", "with_tangent"]
+__all__ = ["carrying_tangents", "carries_tangents", "tangent", "valued", "values", "weighted", "with_tangent"]
+
+
+class _Here(threading.local):
+    carries = False
+
+
+_here = _Here()
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def carrying_tangents() -> Iterator[None]:
+    """Forward mode in this thread. Torch has one level of it for the whole process: threads wait for each other."""
+    with _one_at_a_time, forward_ad.dual_level():
+        _here.carries = True
+        try:
+            yield
+        finally:
+            _here.carries = False
+
+
+def carries_tangents() -> bool:
+    return _here.carries
 
 
 def tangent(tensor: Any) -> Tensor | None:
     """What a tensor carries in the tangent pass."""
-    if not isinstance(tensor, Tensor) or forward_ad._current_level < 0:
+    if not _here.carries or not isinstance(tensor, Tensor):
         return None
     return forward_ad.unpack_dual(tensor).tangent
 
@@ -28,7 +53,7 @@ def with_tangent(value: Tensor, found: Tensor) -> Tensor:
 
 def valued(derivative: Tensor, value: Tensor) -> Tensor:
     """The derivative of one tensor with the value of another."""
-    if forward_ad._current_level >= 0:
+    if _here.carries:
         found = tangent(derivative)
         return value if found is None else with_tangent(value, found)
     return through(_Weighted, alias(value), (None,), derivative)
@@ -36,7 +61,7 @@ def valued(derivative: Tensor, value: Tensor) -> Tensor:
 
 def weighted(value: Tensor, operands: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
     """A value whose derivative is the sum of the operands' with weights entry by entry; all have one shape."""
-    if forward_ad._current_level >= 0:
+    if _here.carries:
         moved = [(tangent(operand), weight) for operand, weight in zip(operands, weights, strict=True)]
         terms = [_times(found, weight) for found, weight in moved if found is not None]
         return with_tangent(value, sum(terms[1:], terms[0])) if terms else value

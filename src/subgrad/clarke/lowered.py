@@ -15,6 +15,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from subgrad.apply.branches import Call, running
 from subgrad.clarke.linear import tangent, valued, values, with_tangent
 from subgrad.clarke.passes import Decide, Look
+from subgrad.clarke.refused import Refused, here
+from subgrad.clarke.selections import Ranked
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Hinged:
     total: Callable[[Any, Tensor], Tensor]
     left: float
     when: Callable[[Any], bool] = lambda arguments: True
+    wholly: bool = False  # it has no forward mode of its own
     is_site = True
 
     def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
@@ -43,7 +46,7 @@ class Hinged:
         return self.when(call.arguments) and (self.distances(call.arguments).abs() <= tol).any()
 
     def decide(self, call: Call, at: Decide) -> Tensor | None:
-        if not self.when(call.arguments):
+        if not self.when(call.arguments) and not self.wholly:
             return None
         distances = self.distances(call.arguments)
         moved = tangent(distances)
@@ -84,7 +87,7 @@ def _margin_total(arguments: Any, hinges: Tensor) -> Tensor:
     others = torch.arange(rows.shape[1], device=rows.device) != labels
     if arguments["weight"] is not None:
         hinges = hinges * arguments["weight"][labels]
-    losses = torch.where(others, hinges, 0).sum(1) / rows.shape[1]
+    losses = torch.where(others, hinges ** arguments["p"], 0).sum(1) / rows.shape[1]
     return _reduced(arguments, losses.reshape(target.shape))
 
 
@@ -106,9 +109,118 @@ def _labels_total(arguments: Any, hinges: Tensor) -> Tensor:
 
 LOSSES: dict[str, Any] = {
     "smooth_l1_loss": Hinged(lambda a: a["self"] - a["target"], _reduced, -1.0, lambda a: a["beta"] == 0),
-    "multi_margin_loss": Hinged(_to_the_margin, _margin_total, 0.0, lambda a: a["p"] == 1),
-    "multilabel_margin_loss_forward": Hinged(_label_gaps, _labels_total, 0.0),
+    "multi_margin_loss": Hinged(_to_the_margin, _margin_total, 0.0, lambda a: a["p"] == 1, wholly=True),
+    "multilabel_margin_loss_forward": Hinged(_label_gaps, _labels_total, 0.0, wholly=True),
 }
+
+
+class Bags:
+    """The rule of `embedding_bag`: that of a selection for maxima; sums and means are linear, without forward mode."""
+
+    is_site, wholly = True, True
+
+    def __init__(self) -> None:
+        self.largest = Ranked("weight")
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        return self.largest.look(call, tol) if call.arguments["mode"] == 2 else (call.run(), False)
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return call.arguments["mode"] == 2 and self.largest.hits(call, tol)
+
+    def decide(self, call: Call, at: Decide) -> Any:
+        return self.largest.decide(call, at) if call.arguments["mode"] == 2 else "linear"
+
+    def along(self, call: Call, branch: Any) -> Any:
+        if call.arguments["mode"] == 2:
+            return self.largest.along(call, branch)
+        with values():
+            outputs = call.native(call.arguments)
+            moved = {name: tangent(call.arguments[name]) for name in ("weight", "per_sample_weights")}
+            parts = [call.native({**call.arguments, name: v})[0] for name, v in moved.items() if v is not None]
+            return with_tangent(outputs[0], sum(parts[1:], parts[0])), *outputs[1:]
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+class Aligned:
+    """The rule of `ctc_loss`, which is smooth and has no forward mode: the derivative of each loss, from its gradient."""
+
+    is_site, wholly = True, True
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        return call.run(), False
+
+    def hits(self, call: Call, tol: float) -> bool:
+        return False
+
+    def decide(self, call: Call, at: Decide) -> str:
+        return "smooth"
+
+    def along(self, call: Call, branch: Any) -> Any:
+        moved = tangent(call.arguments["log_probs"])
+        assert moved is not None
+        scores = forward_ad.unpack_dual(call.arguments["log_probs"]).primal.detach().requires_grad_()
+        with torch.enable_grad():
+            losses, alpha = call.native({**call.arguments, "log_probs": scores})
+        (slopes,) = torch.autograd.grad(losses.sum(), scores)
+        with values():
+            ahead = (slopes * moved).sum((0, -1)).reshape(losses.shape)
+            return with_tangent(losses.detach(), ahead), alpha.detach()
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+BY_HAND: dict[str, Any] = {"_embedding_bag": Bags(), "_ctc_loss": Aligned(), "_ctc_loss.Tensor": Aligned()}
+
+
+class Cells:
+    """The rule of bilinear sampling: at a border the grid is a little further on, inside the cell it moves into.
+
+    A branch is by how much, which is as little as the coordinates of pixels can still tell.
+    """
+
+    is_site = True
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return call.arguments["grid"].numel() > 0 and self._on_borders(call, tol).any()
+
+    def _on_borders(self, call: Call, tol: float) -> Tensor:
+        """A coordinate lies on a border if the next number to either side of it does so as well or lies elsewhere."""
+        found = [kink.hits(call.arguments) for kink in call.op.kinks if kink.applies(call.arguments)]
+        if not found:
+            return torch.zeros((), dtype=torch.bool, device=call.arguments["grid"].device)
+        return found[0]
+
+    def decide(self, call: Call, at: Decide) -> Tensor | None:
+        if call.arguments["interpolation_mode"] != 0:
+            raise Refused(f"grid_sample at {here()} jumps, or has no rule, where the grid meets a border of cells.")
+        moved = tangent(call.arguments["grid"])
+        with values():
+            grid = call.arguments["grid"]
+            if moved is None:
+                return None
+            hit = self._on_borders(call, at.tol)
+            step = 64 * torch.finfo(grid.dtype).eps * grid.abs().clamp(min=1)
+            return torch.where(hit, torch.sign(moved) * step, 0)
+
+    def along(self, call: Call, branch: Tensor) -> Any:
+        with values():
+            value = call.native(call.arguments)
+        return valued(call.native({**call.arguments, "grid": call.arguments["grid"] + branch}), value)
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+CELLS: dict[str, Any] = {"grid_sampler_2d": Cells(), "grid_sampler_3d": Cells()}
 
 
 class Around:

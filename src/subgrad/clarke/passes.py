@@ -27,9 +27,19 @@ class Rule(Protocol):
     is_site: bool  # whether there is anything to decide; other rules only change how a call is run
 
     def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]: ...
+    def hits(self, call: Call, tol: float) -> Tensor | bool: ...
     def decide(self, call: Call, at: Decide) -> Any: ...
     def along(self, call: Call, branch: Any) -> Any: ...
     def around(self, call: Call, current: Any) -> Any: ...
+
+
+Site = tuple[str, tuple[int, ...]]
+
+
+def site(call: Call) -> Site:
+    """What a site is known by: the operator and the shape of what it is applied to."""
+    first = call.arguments[call.op.tensor_names[0]]
+    return call.op.op, tuple(first.shape) if isinstance(first, Tensor) else ()
 
 
 def differentiated(call: Call) -> bool:
@@ -46,25 +56,30 @@ class Look:
     """A plain run that notes which sites meet a kink. Flags stay on the device until they are asked for."""
 
     tol: float
-    sites: list[tuple[str, Tensor | bool]] = field(default_factory=list)
+    sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
     leaks: bool = False  # derivatives were cut somewhere: only the other passes can tell whether that matters
 
     def run(self, rule: Rule, call: Call) -> Any:
         if not rule.is_site:
             return rule.around(call, self)
         if not differentiated(call):
-            self.sites.append((call.op.op, False))
+            self.sites.append((site(call), False))
             return call.run()
         out, flag = rule.look(call, self.tol)
-        self.sites.append((call.op.op, flag))
+        self.sites.append((site(call), flag))
         return out
 
     def flags(self) -> list[bool]:
         """Which sites meet a kink, read from the device at once."""
-        open_flags = [flag for _, flag in self.sites if isinstance(flag, Tensor)]
-        device = next((flag.device for flag in open_flags if flag.device.type != "cpu"), None)
-        read = iter(torch.stack([flag.to(device) for flag in open_flags]).tolist() if open_flags else [])
-        return [next(read) if isinstance(flag, Tensor) else flag for _, flag in self.sites]
+        return read([flag for _, flag in self.sites])
+
+
+def read(flags: list[Tensor | bool]) -> list[bool]:
+    """Flags on the device, all read at once."""
+    tensors = [flag for flag in flags if isinstance(flag, Tensor)]
+    device = next((flag.device for flag in tensors if flag.device.type != "cpu"), None)
+    found = iter(torch.stack([flag.to(device) for flag in tensors]).tolist() if tensors else [])
+    return [next(found) if isinstance(flag, Tensor) else flag for flag in flags]
 
 
 @dataclass
@@ -77,29 +92,37 @@ class Decide:
         flip: answers for comparisons whose value and tangent both tie; None lets them say what the values say.
         script: the branch taken at every site; None where there was nothing to decide.
         undecided: flags of such comparisons, and where they stand in the program.
+        unexpected: flags of sites that met none in the plain run.
+        changed: flags of what answered otherwise than its values say, and where it stands: the program may jump there.
     """
 
     tol: float
-    expected: list[tuple[str, bool]] | None = None
+    expected: list[tuple[Site, bool]] | None = None
     flip: Callable[[Tensor], Tensor] | None = None
-    script: list[tuple[str, Any]] = field(default_factory=list)
+    script: list[tuple[Site, Any]] = field(default_factory=list)
     undecided: list[tuple[Tensor, str]] = field(default_factory=list)
+    unexpected: list[Tensor | bool] = field(default_factory=list)
+    changed: list[tuple[Tensor, str]] = field(default_factory=list)
 
     def run(self, rule: Rule, call: Call) -> Any:
         if not rule.is_site:
             return rule.around(call, self)
-        name, branch, meets = call.op.op, None, False
+        name, branch, meets = site(call), None, False
         if any(_has_tangent(call.arguments[each]) for each in call.op.tensor_names):
             meets = self._meets_a_kink(name)
-            if meets is None:  # not known from the plain run
+            if not meets:
                 with values():
-                    meets = bool(rule.hits(call, self.tol))  # type: ignore[attr-defined]
+                    found = rule.hits(call, self.tol)
+                if meets is None:  # not known from the plain run
+                    meets = bool(found)
+                else:
+                    self.unexpected.append(found)
             if meets or getattr(rule, "wholly", False):
                 branch = rule.decide(call, self)
         self.script.append((name, branch if meets else None))
         return call.run() if branch is None else taken(rule, call, branch)
 
-    def _meets_a_kink(self, name: str) -> bool | None:
+    def _meets_a_kink(self, name: Site) -> bool | None:
         if self.expected is None:
             return None
         place = len(self.script)
@@ -108,8 +131,20 @@ class Decide:
             return None
         return self.expected[place][1]
 
-    def say_undecided(self, flag: Tensor) -> None:
-        self.undecided.append((flag, here()))
+    def is_as_expected(self) -> bool:
+        """Whether no kink was met but where the plain run met one: Python may have branched otherwise in between."""
+        return not any(read(self.unexpected))
+
+    def answered(self, name: str, undecided: Tensor, changed: Tensor) -> None:
+        line = f"{name} at {here()}"
+        self.undecided.append((undecided.any(), line))
+        self.changed.append((changed.any(), line))
+
+
+def lines(noted: list[tuple[Tensor, str]]) -> list[str]:
+    """The lines whose flags are set."""
+    flags = read([flag for flag, _ in noted])
+    return list(dict.fromkeys(line for flag, (_, line) in zip(flags, noted, strict=True) if flag))
 
 
 def _has_tangent(argument: Any) -> bool:
@@ -122,17 +157,17 @@ def _has_tangent(argument: Any) -> bool:
 class Replay:
     """A plain run on the branches that were decided, to be differentiated in reverse mode."""
 
-    script: list[tuple[str, Any]]
+    script: list[tuple[Site, Any]]
     place: int = 0
 
     def run(self, rule: Rule, call: Call) -> Any:
         if not rule.is_site:
             return rule.around(call, self)
-        name, branch = self.script[self.place] if self.place < len(self.script) else ("nothing", None)
-        if name != call.op.op:
+        name, branch = self.script[self.place] if self.place < len(self.script) else (("nothing", ()), None)
+        if name != site(call):
             raise Refused(
-                f"The program does not repeat itself: {call.op.op} at {here()} where {name} came before. It is run three "
-                "times and must do the same each time, random numbers of torch's own generators apart."
+                f"The program does not repeat itself: {call.op.op} at {here()} where {name[0]} came before. It is run "
+                "three times and must do the same each time, random numbers of torch's own generators included."
             )
         self.script[self.place] = (name, None)  # its memory is needed for what the program keeps
         self.place += 1
@@ -140,7 +175,7 @@ class Replay:
 
     def finish(self) -> None:
         if self.place != len(self.script):
-            raise Refused(f"The program does not repeat itself: it ended before {self.script[self.place][0]}.")
+            raise Refused(f"The program does not repeat itself: it ended before {self.script[self.place][0][0]}.")
 
 
 def taken(rule: Rule, call: Call, branch: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from subgrad.apply.branches import Call
-from subgrad.clarke.linear import tangent, values, weighted, with_tangent
+from subgrad.clarke.linear import carries_tangents, tangent, values, weighted, with_tangent
 from subgrad.clarke.passes import Decide
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import Kink
@@ -98,7 +98,7 @@ class Pointwise:
         return Met(kink, hit, weights=_selected(kink.set, moved))
 
     def along(self, call: Call, branch: list[Met]) -> Any:
-        return _with_tangents(call, branch) if forward_ad._current_level >= 0 else _with_weights(call, branch)
+        return _with_tangents(call, branch) if carries_tangents() else _with_weights(call, branch)
 
     def around(self, call: Call, current: Any) -> Any:
         raise NotImplementedError

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from subgrad.apply.operators import exists
-from subgrad.clarke.comparisons import COMPARISONS, Comparison, Jumping, Steep, Surrogate
-from subgrad.clarke.lowered import AROUND, LOSSES
+from subgrad.clarke.comparisons import COMPARISONS, Comparison, Jumping, Steep, Stepping, Surrogate
+from subgrad.clarke.lowered import AROUND, BY_HAND, CELLS, LOSSES
 from subgrad.clarke.norms import NORMS
 from subgrad.clarke.pointwise import Pointwise
 from subgrad.clarke.selections import SELECTIONS
+from subgrad.clarke.spectra import SPECTRA
 from subgrad.kinks import KINKS
 from subgrad.kinks.jumps import SURROGATE
 from subgrad.kinks.sets import Jump
@@ -33,12 +34,12 @@ def rules() -> dict[str, Any]:
         if SURROGATE in sets:
             found[op] = Surrogate()
         elif all(isinstance(each, Jump) for each in sets):
-            found[op] = Jumping() if op in STEPS else Steep()
+            found[op] = Stepping() if op == "heaviside" else Jumping() if op in STEPS else Steep()
         else:
             found[op] = OF_KINKS.get(op, Steep())
     found |= {op: Comparison() for op in COMPARISONS}
-    found |= {op: rule for op, rule in {**SELECTIONS, **AROUND}.items() if exists(op)}
+    found |= {op: rule for op, rule in {**SELECTIONS, **BY_HAND, **AROUND}.items() if exists(op)}
     return found
 
 
-OF_KINKS: dict[str, Any] = {**SELECTIONS, **NORMS, **LOSSES}
+OF_KINKS: dict[str, Any] = {**SELECTIONS, **NORMS, **LOSSES, **SPECTRA, **CELLS}

@@ -174,8 +174,11 @@ class Picked:
 class Ranked(_Selection):
     """The rule of any operator that selects: it is asked to select among ranks instead of values."""
 
-    def __init__(self, *operands: str, ignores_nan: bool = False, met: Any = None, when: Any = None):
+    def __init__(
+        self, *operands: str, ignores_nan: bool = False, met: Any = None, when: Any = None, wholly: bool = False
+    ):
         self.operands, self.ignores_nan, self._met, self._when = operands, ignores_nan, met, when
+        self.wholly = wholly  # it has no forward mode of its own
 
     def met(self, call: Call, out: Any) -> Tensor | bool:
         if self._when is not None and not self._when(call.arguments):
@@ -279,6 +282,12 @@ def _in_top_twice(call: Call, out: Any) -> Tensor | bool:
     return within | ((x == last).sum(dim) > (top == last).sum(dim)).any()
 
 
+def _meets_itself(call: Call, out: Any) -> Tensor:
+    """A tie, or what is overwritten happens to equal the result: then torch shares with it, wrongly."""
+    found = [kink.hits(call.arguments).any() for kink in call.op.kinks if kink.applies(call.arguments)]
+    return torch.stack([*found, (call.arguments["self"] == out).any() & (not call.arguments["include_self"])]).any()
+
+
 def _reduces(arguments: Any) -> bool:
     return arguments["reduce"] in ("amax", "amin", "max", "min")
 
@@ -296,10 +305,9 @@ SELECTIONS: dict[str, Any] = {
     **{op: Ranked("self", met=_selected_twice) for op in ("kthvalue", "median", "median.dim")},
     **{op: Ranked("self", met=_selected_twice, ignores_nan=True) for op in ("nanmedian", "nanmedian.dim")},
     **{op: Ranked("self") for op in ("cummax", "cummin")},
-    "scatter_reduce.two": Ranked("self", "src", when=_reduces),
-    "index_reduce": Ranked("self", "source", when=_reduces),
-    "segment_reduce": Ranked("data", when=_reduces),
-    "_embedding_bag": Ranked("weight", when=lambda arguments: arguments["mode"] == 2),
+    "scatter_reduce.two": Ranked("self", "src", when=_reduces, met=_meets_itself),
+    "index_reduce": Ranked("self", "source", when=_reduces, met=_meets_itself, wholly=True),
+    "segment_reduce": Ranked("data", when=_reduces, wholly=True),
     "max_pool2d_with_indices": Pooled(2, regular, "kernel_size", "stride", "padding", "dilation", "ceil_mode"),
     "max_pool3d_with_indices": Pooled(3, regular, "kernel_size", "stride", "padding", "dilation", "ceil_mode"),
     "adaptive_max_pool2d": Pooled(2, adaptive, "output_size"),
