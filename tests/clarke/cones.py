@@ -56,7 +56,11 @@ def _hull_of_zero(normals: Sequence[Vector], size: int) -> tuple[list[Fraction] 
     cost = [*(-sum(column) for column in zip(*table, strict=True))]
     cost[count : count + rows] = [0] * rows
     while (entering := next((column for column in range(count) if cost[column] < 0), None)) is not None:
-        ratios = [(Fraction(line[-1], line[entering]), basis[row], row) for row, line in enumerate(table) if line[entering] > 0]
+        ratios = [
+            (Fraction(line[-1], line[entering]), basis[row], row)
+            for row, line in enumerate(table)
+            if line[entering] > 0
+        ]
         leaving = min(ratios)[2]
         by = table[leaving]
         pivot = by[entering]

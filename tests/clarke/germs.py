@@ -160,7 +160,7 @@ def directional_derivative(function: Function, point: Sequence[Number], directio
 
 
 class Lexicographic(Cell):
-    """The cell that a list of directions points into: the first direction in which a quantity moves decides its sign."""
+    """The cell that a list of directions points into: the first in which a quantity moves decides its sign."""
 
     def __init__(self, directions: Sequence[Sequence[Number]]) -> None:
         super().__init__()
@@ -173,7 +173,9 @@ class Lexicographic(Cell):
         return (decisive > 0) - (decisive < 0)
 
 
-def lexicographic_element(function: Function, point: Sequence[Number], directions: Sequence[Sequence[Number]]) -> Gradient:
+def lexicographic_element(
+    function: Function, point: Sequence[Number], directions: Sequence[Sequence[Number]]
+) -> Gradient:
     """Nesterov's lexicographic gradient, which the vector forward mode of Khan and Barton (2015) evaluates."""
     return function(Lexicographic(directions), _units(point)).slope
 
@@ -184,4 +186,3 @@ def in_hull(element: Sequence[Number], vertices: Iterable[Gradient]) -> bool:
     if any(not any(each) for each in differences):
         return True
     return inside([primitive(each) for each in differences]) is None
-

@@ -1,4 +1,4 @@
-"""Small expressions whose Clarke sets are known: `cases.json`, with the vertices of the set or, at norms, its sphere."""
+"""Small expressions whose Clarke sets are known: `cases.json`, with the vertices of each or, at norms, its sphere."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from clarke.germs import Cell, Germ
@@ -51,7 +52,10 @@ def _grid(cell: Cell, given: Parameters, x: Germ) -> Germ:
 
 
 def _affine(cell: Cell, given: Parameters, x: Vector) -> Vector:
-    return [sum((w * each for w, each in zip(line, x, strict=True)), b + 0 * x[0]) for line, b in zip(*_map(given), strict=True)]
+    return [
+        sum((w * each for w, each in zip(line, x, strict=True)), b + 0 * x[0])
+        for line, b in zip(*_map(given), strict=True)
+    ]
 
 
 def _map(given: Parameters) -> tuple[list[list[int]], list[int]]:
@@ -98,7 +102,11 @@ OPERATIONS: dict[str, Operation] = {
         entrywise(lambda cell, given, x: cell.bent(x, 0, 1)),
         {
             "relu": ("{y} = F.relu({x})", "{y} = {x}.clone()\n{y}.relu_()", "{y} = torch.nn.ReLU()({x})"),
-            "clamp": ("{y} = torch.clamp({x}, min=0)", "{y} = {x} - {x}.clip(max=0)", "{y} = {x}.clone().clamp_(min=0)"),
+            "clamp": (
+                "{y} = torch.clamp({x}, min=0)",
+                "{y} = {x} - {x}.clip(max=0)",
+                "{y} = {x}.clone().clamp_(min=0)",
+            ),
             "clamp_min": ("{y} = {x}.clamp_min(0.0)", "{y} = {x}.clone().clamp_min_(0.0)"),
             "maximum": ("{y} = torch.maximum({x}, torch.zeros_like({x}))", "{y} = torch.maximum(0 * {x}, {x})"),
             "fmax": ("{y} = torch.fmax({x}, torch.zeros_like({x}))",),
@@ -284,14 +292,16 @@ OPERATIONS: dict[str, Operation] = {
         entrywise(_grid),
         {
             "grid_sample": (
-                "{y} = F.grid_sample({x}.new_tensor({t}).view(1, 1, 1, 3), torch.stack(({x}, torch.zeros_like({x})), 1)[None, None],"
-                " padding_mode='border', align_corners=True)[0, 0, 0]",
+                "m = torch.stack(({x}, torch.zeros_like({x})), 1)[None, None]\n"
+                "{y} = F.grid_sample({x}.new_tensor({t}).view(1, 1, 1, 3), m, padding_mode='border', align_corners=True)\n"
+                "{y} = {y}[0, 0, 0]",
             ),
             "clamp": (
                 "{y} = {t}[0] + ({t}[1] - {t}[0]) * ({x}.clamp(-1, 0) + 1) + ({t}[2] - {t}[1]) * {x}.clamp(0, 1)",
             ),
             "hardtanh": (
-                "{y} = {t}[0] + ({t}[1] - {t}[0]) * F.hardtanh({x} + 1, 0.0, 1.0) + ({t}[2] - {t}[1]) * F.hardtanh({x}, 0.0, 1.0)",
+                "{y} = {t}[0] + ({t}[1] - {t}[0]) * F.hardtanh({x} + 1, 0.0, 1.0)\n"
+                "{y} = {y} + ({t}[2] - {t}[1]) * F.hardtanh({x}, 0.0, 1.0)",
             ),
         },
         ("t",),
@@ -362,7 +372,9 @@ OPERATIONS: dict[str, Operation] = {
             "sort": ("{y} = torch.stack(({x}, {z}, {u})).sort(0).values[1]",),
             "topk": ("{y} = torch.stack(({x}, {z}, {u})).topk(2, dim=0).values[1]",),
             "maximum": ("{y} = torch.maximum(torch.minimum({x}, {z}), torch.minimum(torch.maximum({x}, {z}), {u}))",),
-            "aminmax": ("{y} = torch.stack(({x}, {z}, {u}))\nends = {y}.aminmax(dim=0)\n{y} = {y}.sum(0) - ends.min - ends.max",),
+            "aminmax": (
+                "{y} = torch.stack(({x}, {z}, {u}))\nends = {y}.aminmax(dim=0)\n{y} = {y}.sum(0) - ends.min - ends.max",
+            ),
         },
         arity=3,
     ),
@@ -385,12 +397,11 @@ OPERATIONS: dict[str, Operation] = {
                 "{y} = F.adaptive_max_pool2d({x}[None, None], 1)[0, 0]",
             ),
             "scatter_reduce": (
-                "{y} = {x}.new_zeros(1).scatter_reduce(0, torch.zeros(len({x}), dtype=int), {x}, 'amax', include_self=False)",
+                "m = torch.zeros(len({x}), dtype=int)\n"
+                "{y} = {x}.new_zeros(1).scatter_reduce(0, m, {x}, 'amax', include_self=False)",
             ),
             "segment_reduce": ("{y} = torch.segment_reduce({x}, 'max', lengths=torch.tensor([len({x})]))",),
-            "embedding_bag": (
-                "{y} = F.embedding_bag(torch.arange(len({x}))[None], {x}[:, None], mode='max')[0]",
-            ),
+            "embedding_bag": ("{y} = F.embedding_bag(torch.arange(len({x}))[None], {x}[:, None], mode='max')[0]",),
             "argmax": ("{y} = {x}[{x}.argmax()][None]", "{y} = {x}[{x}.max(0).indices][None]"),
             "if": (
                 "{y} = max({x})[None]",
@@ -411,7 +422,8 @@ OPERATIONS: dict[str, Operation] = {
             "topk": ("{y} = {x}.topk(1, largest=False).values",),
             "cummin": ("{y} = {x}.cummin(0).values[-1:]",),
             "scatter_reduce": (
-                "{y} = {x}.new_zeros(1).index_reduce(0, torch.zeros(len({x}), dtype=int), {x}, 'amin', include_self=False)",
+                "m = torch.zeros(len({x}), dtype=int)\n"
+                "{y} = {x}.new_zeros(1).index_reduce(0, m, {x}, 'amin', include_self=False)",
             ),
             "segment_reduce": ("{y} = torch.segment_reduce({x}, 'min', lengths=torch.tensor([len({x})]))",),
             "argmax": ("{y} = {x}[{x}.argmin()][None]",),
@@ -446,7 +458,8 @@ OPERATIONS: dict[str, Operation] = {
             "argsort": ("{y} = {x}[{x}.argsort()]",),
             "if": (
                 "{y} = list({x})\nfor i in range(len({y})):\n    for j in range(len({y}) - 1 - i):\n"
-                "        if {y}[j] > {y}[j + 1]:\n            {y}[j], {y}[j + 1] = {y}[j + 1], {y}[j]\n{y} = torch.stack({y})",
+                "        if {y}[j] > {y}[j + 1]:\n            {y}[j], {y}[j + 1] = {y}[j + 1], {y}[j]\n"
+                "{y} = torch.stack({y})",
                 "{y} = torch.stack(sorted({x}))",
             ),
         },
@@ -459,13 +472,14 @@ OPERATIONS: dict[str, Operation] = {
             "cummin": ("{y} = -(-{x}).cummin(0).values",),
             "amax": ("{y} = torch.stack([{x}[: i + 1].amax() for i in range(len({x}))])",),
             "if": (
-                "{y} = {x}.clone()\nfor i in range(1, len({y})):\n    {y}[i] = torch.maximum({y}[i - 1].clone(), {y}[i].clone())",
+                "{y} = {x}.clone()\nfor i in range(1, len({y})):\n"
+                "    {y}[i] = torch.maximum({y}[i - 1].clone(), {y}[i].clone())",
             ),
         },
         narrowest=2,
     ),
     "pool": Operation(  # the larger of every two neighbours
-        lambda cell, given, x: [cell.larger(*pair) for pair in zip(x[:-1], x[1:], strict=True)],
+        lambda cell, given, x: [cell.larger(*pair) for pair in pairwise(x)],
         {
             "max_pool": (
                 "{y} = F.max_pool1d({x}[None, None], 2, 1)[0, 0]",
@@ -524,10 +538,11 @@ OPERATIONS: dict[str, Operation] = {
         _hinges,
         {
             "multi_margin_loss": (
-                "{y} = F.multi_margin_loss({x}[None].repeat(1, 1), torch.tensor([0]), reduction='none') * len({x})",
+                "{y} = F.multi_margin_loss({x}[None], torch.tensor([0]), reduction='none') * len({x})",
             ),
             "multilabel_margin_loss": (
-                "{y} = F.multilabel_margin_loss({x}[None], torch.tensor([[0] + [-1] * (len({x}) - 1)]), reduction='none') * len({x})",
+                "m = torch.tensor([[0] + [-1] * (len({x}) - 1)])\n"
+                "{y} = F.multilabel_margin_loss({x}[None], m, reduction='none') * len({x})",
             ),
             "relu": ("{y} = F.relu(1 - {x}[0] + {x}[1:]).sum()[None]",),
             "clamp": ("{y} = (1 - {x}[0] + {x}[1:]).clamp(min=0).sum()[None]",),
@@ -537,13 +552,16 @@ OPERATIONS: dict[str, Operation] = {
     "iterated": Operation(  # k layers with the same square weights
         _iterated,
         {
-            "relu": ("{y} = {x}\nfor _ in range({k}):\n    {y} = F.relu({x}.new_tensor({W}) @ {y} + {x}.new_tensor({b}))",),
+            "relu": (
+                "{y} = {x}\nfor _ in range({k}):\n    {y} = F.relu({x}.new_tensor({W}) @ {y} + {x}.new_tensor({b}))",
+            ),
             "where": (
                 "{y} = {x}\nfor _ in range({k}):\n    {y} = {x}.new_tensor({W}) @ {y} + {x}.new_tensor({b})\n"
                 "    {y} = torch.where({y} > 0, {y}, 0.0)",
             ),
             "clamp": (
-                "{y}, i = {x}, 0\nwhile i < {k}:\n    {y} = torch.addmv({x}.new_tensor({b}), {x}.new_tensor({W}), {y}).clamp_(min=0)\n    i += 1",
+                "{y}, i = {x}, 0\nwhile i < {k}:\n    i += 1\n"
+                "    {y} = torch.addmv({x}.new_tensor({b}), {x}.new_tensor({W}), {y}).clamp_(min=0)",
             ),
         },
         ("k", "W", "b"),

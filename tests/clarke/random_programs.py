@@ -7,7 +7,7 @@ are chosen by what the program has reached, so that quantities land on kinks at 
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
@@ -93,71 +93,68 @@ class Program:
         return f"{self.code}\nat {list(self.point)}"
 
 
-small = st.integers(-2, 2)
-slopes = st.sampled_from([Fraction(1, 2), Fraction(1, 4), Fraction(-1, 2), 2])
+Choose = Callable[[Sequence[Any]], Any]
+
+SMALL = range(-2, 3)
+SLOPES = (Fraction(1, 2), Fraction(1, 4), Fraction(-1, 2), 2)
+WEIGHTS = (1, -1, 2, -2)
+PLACES = (0, 0, 0, 1, -1, 2)
+WIDTHS = (1, 2, 2, 3, 3, 4)
 
 
 @st.composite
 def programs(draw: st.DrawFn, deepest: int = DEEPEST) -> Program:
-    """A program of up to so many steps, each of which reads what the last one made."""
-    point = draw(st.lists(st.sampled_from([0, 0, 0, 1, -1, 2]), min_size=1, max_size=WIDEST))
+    """Programs as hypothesis draws them: it shrinks what fails."""
+    return random_program(lambda options: draw(st.sampled_from(options)), deepest)
+
+
+def random_program(choose: Choose, deepest: int = DEEPEST) -> Program:
+    """A program of up to so many steps, each of which reads what the last one made; ``random.choice`` may choose."""
+    point = tuple(choose(PLACES) for _ in range(choose(WIDTHS)))
     vectors = [[Germ(each, ()) for each in point]]  # values alone
     steps: list[Step] = []
-    for _ in range(draw(st.integers(1, deepest))):
-        step = draw(_steps(vectors))
-        steps.append(step)
-        vectors.append(step.exact(Cell(), vectors))
-    summed = [at for at in range(len(vectors) - 1) if draw(st.integers(0, 3)) == 0] + [len(vectors) - 1]
-    weights = [(at, draw(st.tuples(*[st.sampled_from([1, -1, 2, -2])] * len(vectors[at])))) for at in summed]
-    return Program(tuple(point), tuple(steps), tuple(weights))
+    for _ in range(choose(range(1, deepest + 1))):
+        steps.append(_step(choose, vectors))
+        vectors.append(steps[-1].exact(Cell(), vectors))
+    summed = [at for at in range(len(steps)) if choose(range(4)) == 0] + [len(steps)]
+    weights = tuple((at, tuple(choose(WEIGHTS) for _ in vectors[at])) for at in summed)
+    return Program(point, tuple(steps), weights)
 
 
-@st.composite
-def _steps(draw: st.DrawFn, vectors: list[Vector]) -> Step:
+def _step(choose: Choose, vectors: list[Vector]) -> Step:
     last = len(vectors) - 1
     width = len(vectors[last])
     fitting = [name for name, each in OPERATIONS.items() if each.narrowest <= width]
     # Selections leave one entry: maps in between widen again.
-    name = draw(st.sampled_from(["affine"] * (len(fitting) if width == 1 else len(fitting) // 3) + fitting))
+    name = choose(["affine"] * (len(fitting) if width == 1 else len(fitting) // 3) + fitting)
     operation = OPERATIONS[name]
     partners = [at for at, vector in enumerate(vectors) if len(vector) == width]
-    rest = [draw(st.sampled_from(partners)) for _ in range(operation.arity - 1)]
-    given = draw(_parameters(operation.parameters, vectors[last], name))
-    way = draw(st.integers(0, len(operation.ways) - 1))
-    return Step(name, way, (last, *rest), tuple(given.items()))
-
-
-@st.composite
-def _parameters(draw: st.DrawFn, names: tuple[str, ...], reached: Vector, operation: str) -> Parameters:
-    values = [each.value for each in reached]
-    on_an_entry = st.sampled_from(values)
+    rest = [choose(partners) for _ in range(operation.arity - 1)]
     given: Parameters = {}
-    for name in names:
-        if name in ("p", "q"):
-            given[name] = draw(small)
-        elif name == "a":
-            given[name] = draw(slopes)
-        elif name == "k":
-            given[name] = draw(st.integers(1, 3))
-        elif name == "t":
-            given[name] = draw(st.lists(small, min_size=3, max_size=3))
-        elif name == "c":
-            given[name] = abs(draw(on_an_entry)) if operation == "softshrink" else draw(on_an_entry)
-        elif name == "low":
-            given[name] = draw(on_an_entry | st.just(0))
-        elif name == "high":
-            given[name] = given["low"] + draw(st.integers(1, 3))
-        elif name == "W":
-            height = len(values) if operation == "iterated" else draw(st.integers(1, WIDEST))
-            line = st.lists(small, min_size=len(values), max_size=len(values))
-            given[name] = draw(st.lists(line, min_size=height, max_size=height))
-        elif name == "b":
-            given[name] = [_centre(draw, line, values) for line in given["W"]]
-    return given
+    for each in operation.parameters:
+        given[each] = _parameter(choose, each, given, [germ.value for germ in vectors[last]], name)
+    return Step(name, choose(range(len(operation.ways))), (last, *rest), tuple(given.items()))
 
 
-def _centre(draw: st.DrawFn, line: list[int], values: list[Number]) -> Number:
+def _parameter(choose: Choose, name: str, given: Parameters, values: list[Number], operation: str) -> Any:
+    if name == "W":
+        height = len(values) if operation == "iterated" else choose(range(1, WIDEST + 1))
+        return [[choose(SMALL) for _ in values] for _ in range(height)]
+    if name == "b":
+        return [_centre(choose, line, values) for line in given["W"]]
+    if name == "c":
+        return abs(choose(values)) if operation == "softshrink" else choose(values)
+    if name == "low":
+        return choose([*values, 0])
+    if name == "high":
+        return given["low"] + choose((1, 2, 3))
+    if name == "t":
+        return [choose(SMALL) for _ in range(3)]
+    return choose({"a": SLOPES, "k": (1, 2, 3), "p": SMALL, "q": SMALL}[name])
+
+
+def _centre(choose: Choose, line: list[int], values: list[Number]) -> Number:
     """A bias, more often than not the one with which the entry lands on 0."""
     reached = sum(w * value for w, value in zip(line, values, strict=True))
-    target = draw(st.sampled_from([0, 0, 0, 1, -1, None]))
-    return draw(small) if target is None else target - reached
+    target = choose((0, 0, 0, 1, -1, None))
+    return choose(SMALL) if target is None else target - reached

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from clarke.known import CASES, Case
 from torch import Tensor
 
 import subgrad
+from clarke.known import CASES, Case
 
 SEEDS = 5  # 100 in scripts/clarke.py
 ROUNDING = 1e-9

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
 from clarke.germs import TooManyPieces, pieces
 from clarke.operations import OPERATIONS
 from clarke.random_programs import Program, Step, programs
 from clarke.verdicts import examine
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 PROGRAMS = 150
 
@@ -41,7 +42,9 @@ def test_every_spelling_gives_the_gradient_of_a_piece(name: str, way: int) -> No
         assert not verdict.outcome.is_miss, f"{verdict.outcome.value}: {verdict.said}\n{program}"
 
 
-@settings(max_examples=PROGRAMS, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=PROGRAMS, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(programs(), st.integers(0, 99), st.data())
 def test_random_programs_give_the_gradient_of_a_piece(program: Program, seed: int, data: st.DataObject) -> None:
     direction = data.draw(st.tuples(*[st.integers(-2, 2)] * len(program.point)))
@@ -54,6 +57,10 @@ def test_random_programs_give_the_gradient_of_a_piece(program: Program, seed: in
 
 
 def test_torch_gives_none_for_some_of_them() -> None:
-    doubled = Program((0,), (Step("relu", 0, (0,)), Step("affine", 0, (0,), (("W", [[-1]]), ("b", [0]))), Step("relu", 0, (2,))), ((1, (1,)), (3, (-1,))))
+    doubled = Program(
+        (0,),
+        (Step("relu", 0, (0,)), Step("affine", 0, (0,), (("W", [[-1]]), ("b", [0]))), Step("relu", 0, (2,))),
+        ((1, (1,)), (3, (-1,))),
+    )
     assert set(pieces(doubled, (0,))) == {(1,)}
     assert torch.func.grad(doubled.compiled())(doubled.tensor()).tolist() == [0.0]

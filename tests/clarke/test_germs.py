@@ -8,16 +8,19 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
 from clarke.cones import Vector, dot, inside
 from clarke.germs import Cell, Germ, TooManyPieces, directional_derivative, in_hull, pieces, value_of
 from clarke.operations import OPERATIONS
 from clarke.random_programs import Program, programs
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 POINTS = [(0, 0, 0), (1, 0, -2), (7, 1, 1), (-2, -2, 0), (0, 1, 7), (-1, 2, 6)]
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = settings(
+    max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 vectors = st.tuples(*[st.integers(-3, 3)] * 3).filter(any)
 
 
@@ -107,7 +110,10 @@ def test_every_spelling_computes_what_its_operation_is(name: str) -> None:
     for _, code in operation.ways:
         for point in POINTS:
             x, z, u = (torch.tensor(point, dtype=torch.float64).roll(by) for by in range(3))
-            written = {each: float(value) if isinstance(value, int | Fraction) and each != "k" else value for each, value in given.items()}
+            written = {
+                each: float(value) if isinstance(value, int | Fraction) and each != "k" else value
+                for each, value in given.items()
+            }
             scope = {"torch": torch, "F": F, "inf": float("inf"), "x": x, "z": z, "u": u}
             exec(code.format(y="y", x="x", z="z", u="u", **{k: f"({v})" for k, v in written.items()}), scope)
             germs = [[Germ(Fraction(each), ()) for each in vector.tolist()] for vector in (x, z, u)]

@@ -12,10 +12,10 @@ from fractions import Fraction
 
 import pytest
 import torch
-from clarke.germs import Cell, Germ, in_hull, lexicographic_element, pieces, value_of
 from torch import Tensor
 
 import subgrad
+from clarke.germs import Cell, Germ, in_hull, lexicographic_element, pieces, value_of
 
 SEEDS = range(10)
 IDENTITY = [(1, 0), (0, 1)]

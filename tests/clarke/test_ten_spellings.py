@@ -202,7 +202,9 @@ def test_they_have_one_gradient(spellings: list[Function], point: list[float], s
     x = torch.tensor(point, dtype=torch.float64)
     first, *rest = (subgrad.grad(weighted(function), seed=seed)(x) for function in spellings)
     for at, each in enumerate(rest, 1):
-        assert torch.allclose(first, each, rtol=0, atol=ROUNDING), f"spelling {at}: {each.tolist()}, not {first.tolist()}"
+        assert torch.allclose(first, each, rtol=0, atol=ROUNDING), (
+            f"spelling {at}: {each.tolist()}, not {first.tolist()}"
+        )
 
 
 @functions
