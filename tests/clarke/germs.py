@@ -1,9 +1,12 @@
-"""The Clarke set of a piecewise affine program at a point, exactly.
+"""The Clarke set of a piecewise polynomial program at a point, exactly.
 
 A germ is a quantity near the point: its value there, and its slope, the linear form that it is on the present cell of
 directions. Where a program asks for the sign of a quantity that vanishes, the cell is cut in two, and the program runs
 once for every cell with an interior. The slopes of the results are the gradients of the pieces around the point; their
 hull is the Clarke set (Scholtes 2012, proposition 4.3.1), and if there is only one, it is the gradient.
+
+Where value and slope of a difference both vanish, its sides agree to first order, and either will do: programs here are
+continuous. So first derivatives suffice, also where products bend a quantity.
 
 Nothing of the library is used, nor of torch: numbers are rational, and cells are found by linear programming.
 """
@@ -35,8 +38,11 @@ class Germ:
     def __sub__(self, other: Germ | Number) -> Germ:
         return self + -1 * other
 
-    def __mul__(self, factor: Number) -> Germ:
-        return Germ(factor * self.value, tuple(factor * each for each in self.slope))
+    def __mul__(self, other: Germ | Number) -> Germ:
+        if isinstance(other, Germ):
+            slope = tuple(self.value * b + other.value * a for a, b in zip(self.slope, other.slope, strict=True))
+            return Germ(self.value * other.value, slope)
+        return Germ(other * self.value, tuple(other * each for each in self.slope))
 
     def __rsub__(self, other: Number) -> Germ:
         return -1 * self + other

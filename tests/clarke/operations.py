@@ -28,6 +28,7 @@ class Operation:
         arity: how many vectors it takes, all as wide as the first.
         spellings: torch code, by the rows of the table that it meets.
         narrowest: how wide its arguments must at least be.
+        curved: whether it is not piecewise affine.
     """
 
     exact: Exact
@@ -35,6 +36,7 @@ class Operation:
     parameters: tuple[str, ...] = ()
     arity: int = 1
     narrowest: int = 1
+    curved: bool = False
 
     @property
     def ways(self) -> list[tuple[str, str]]:
@@ -293,8 +295,8 @@ OPERATIONS: dict[str, Operation] = {
         {
             "grid_sample": (
                 "m = torch.stack(({x}, torch.zeros_like({x})), 1)[None, None]\n"
-                "{y} = F.grid_sample({x}.new_tensor({t}).view(1, 1, 1, 3), m, padding_mode='border', align_corners=True)\n"
-                "{y} = {y}[0, 0, 0]",
+                "{y} = {x}.new_tensor({t}).view(1, 1, 1, 3)\n"
+                "{y} = F.grid_sample({y}, m, padding_mode='border', align_corners=True)[0, 0, 0]",
             ),
             "clamp": (
                 "{y} = {t}[0] + ({t}[1] - {t}[0]) * ({x}.clamp(-1, 0) + 1) + ({t}[2] - {t}[1]) * {x}.clamp(0, 1)",
@@ -565,5 +567,32 @@ OPERATIONS: dict[str, Operation] = {
             ),
         },
         ("k", "W", "b"),
+    ),
+    "square": Operation(
+        entrywise(lambda cell, given, x: x * x),
+        {
+            "none": (
+                "{y} = {x} * {x}",
+                "{y} = {x} ** 2",
+                "{y} = {x}.square()",
+                "{y} = F.relu({x}) ** 2 + F.relu(-{x}) ** 2",
+            ),
+            "abs": ("{y} = {x}.abs() ** 2", "{y} = {x}.abs() * {x}.abs()"),
+            "where": ("{y} = {x} * torch.where({x} > 0, {x}, 0.0) + {x} * torch.where({x} > 0, 0.0, {x})",),
+            "masks": ("{y} = {x}.clone()\n{y}[{y} < 0] *= -1\n{y} = {y} * {y}",),
+        },
+        curved=True,
+    ),
+    "product": Operation(
+        entrywise(lambda cell, given, x, z: x * z),
+        {
+            "none": ("{y} = {x} * {z}", "{y} = torch.addcmul(torch.zeros_like({x}), {x}, {z})"),
+            "maximum": ("{y} = torch.maximum({x}, {z}) * torch.minimum({x}, {z})",),
+            "sort": ("{y} = torch.stack(({x}, {z})).sort(0).values.prod(0)",),
+            "relu": ("{y} = (F.relu({x}) - F.relu(-{x})) * {z}",),
+            "if": ("{y} = torch.stack([w * v if v > w else v * w for v, w in zip({x}, {z})])",),
+        },
+        arity=2,
+        curved=True,
     ),
 }

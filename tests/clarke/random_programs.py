@@ -1,4 +1,4 @@
-"""Random piecewise affine programs, as torch code and as germs, at points where they have real ties.
+"""Random piecewise polynomial programs, as torch code and as germs, at points where they have real ties.
 
 Weights and points are small integers, slopes dyadic: float64 computes values and gradients without rounding. Constants
 are chosen by what the program has reached, so that quantities land on kinks at every depth.
@@ -24,6 +24,7 @@ from clarke.operations import OPERATIONS, Parameters, Vector
 
 DEEPEST = 12
 WIDEST = 4
+LARGE = 50  # what is multiplied no more, lest float64 rounds
 _files = count()
 
 
@@ -103,28 +104,29 @@ WIDTHS = (1, 2, 2, 3, 3, 4)
 
 
 @st.composite
-def programs(draw: st.DrawFn, deepest: int = DEEPEST) -> Program:
-    """Programs as hypothesis draws them: it shrinks what fails."""
-    return random_program(lambda options: draw(st.sampled_from(options)), deepest)
+def programs(draw: st.DrawFn, deepest: int = DEEPEST, curved: bool = True) -> Program:
+    """Programs as hypothesis draws them: it shrinks what fails. Piecewise affine if not curved."""
+    return random_program(lambda options: draw(st.sampled_from(options)), deepest, curved)
 
 
-def random_program(choose: Choose, deepest: int = DEEPEST) -> Program:
+def random_program(choose: Choose, deepest: int = DEEPEST, curved: bool = True) -> Program:
     """A program of up to so many steps, each of which reads what the last one made; ``random.choice`` may choose."""
     point = tuple(choose(PLACES) for _ in range(choose(WIDTHS)))
     vectors = [[Germ(each, ()) for each in point]]  # values alone
     steps: list[Step] = []
     for _ in range(choose(range(1, deepest + 1))):
-        steps.append(_step(choose, vectors))
+        steps.append(_step(choose, vectors, curved))
         vectors.append(steps[-1].exact(Cell(), vectors))
     summed = [at for at in range(len(steps)) if choose(range(4)) == 0] + [len(steps)]
     weights = tuple((at, tuple(choose(WEIGHTS) for _ in vectors[at])) for at in summed)
     return Program(point, tuple(steps), weights)
 
 
-def _step(choose: Choose, vectors: list[Vector]) -> Step:
+def _step(choose: Choose, vectors: list[Vector], curved: bool) -> Step:
     last = len(vectors) - 1
     width = len(vectors[last])
-    fitting = [name for name, each in OPERATIONS.items() if each.narrowest <= width]
+    curved = curved and all(abs(germ.value) < LARGE for germ in vectors[last])
+    fitting = [name for name, each in OPERATIONS.items() if each.narrowest <= width and (curved or not each.curved)]
     # Selections leave one entry: maps in between widen again.
     name = choose(["affine"] * (len(fitting) if width == 1 else len(fitting) // 3) + fitting)
     operation = OPERATIONS[name]
