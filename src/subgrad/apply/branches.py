@@ -1,22 +1,22 @@
 """Kernels that let a pass over a whole program decide what an operator does at its kinks.
 
-They lie over torch's own, and over those that conventions use, at the backends' Autograd keys: registered when a pass is
-first made, and without one in this thread they call what they cover.
+They lie over torch's own, and over those that conventions use, at the backends' Autograd keys: registered when a pass
+is first made, and without one in this thread they call what they cover.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch._C import DispatchKey
 
 from subgrad.apply import compiled, dispatch
 from subgrad.apply.operators import Operator, exists
+from subgrad.apply.passing import here
 from subgrad.kinks.overloads import overload
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS")
@@ -45,33 +45,8 @@ class Call:
     written: bool
 
 
-class Pass(Protocol):
-    """A run of a program that takes the calls of some operators into its own hands."""
-
-    def run(self, rule: Any, call: Call) -> Any: ...
-
-
-class _Here(threading.local):
-    current: Pass | None = None
-
-
-_here = _Here()
 _library: torch.library.Library | None = None
 _lock = threading.Lock()
-
-
-@contextmanager
-def running(current: Pass | None) -> Iterator[None]:
-    """Put a pass in force in this thread; None suspends the one that is."""
-    before, _here.current = _here.current, current
-    try:
-        yield
-    finally:
-        _here.current = before
-
-
-def is_running() -> bool:
-    return _here.current is not None
 
 
 def install(rules: Mapping[str, Any]) -> None:
@@ -94,7 +69,8 @@ def install(rules: Mapping[str, Any]) -> None:
 
 
 def _register(library: torch.library.Library, key: str, form: str, op: str, rule: Any) -> None:
-    kernel = _kernel(Operator(op), dispatch._original(form, key), rule, written=form != op)
+    covered = dispatch.REGISTERED.get((key, form)) or dispatch._original(form, key)
+    kernel = _kernel(Operator(op), covered, rule, written=form != op)
     compiled.keep_from_being_compiled(kernel)
     library.impl(form, kernel, key, with_keyset=True, allow_override=True)
     overload(form)._uncache_dispatch(getattr(DispatchKey, key))
@@ -104,7 +80,7 @@ def _kernel(op: Operator, covered: Callable[..., Any], rule: Any, written: bool)
     functional = overload(op.op)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        current = _here.current
+        current = here.current
         if current is None:
             return covered(keyset, *args, **kwargs)
 
@@ -113,10 +89,10 @@ def _kernel(op: Operator, covered: Callable[..., Any], rule: Any, written: bool)
             return functional(*op.args(arguments), **op.kwargs(arguments))
 
         call = Call(op, op.bind(args, kwargs), lambda: covered(keyset, *args, **kwargs), native, written)
-        _here.current = None
+        here.current = None
         try:
             return current.run(rule, call)
         finally:
-            _here.current = current
+            here.current = current
 
     return kernel

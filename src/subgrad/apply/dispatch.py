@@ -34,6 +34,8 @@ LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key c
 INSTALLED = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"  # the column of the table that describes it
 VERSIONS = ("torch-2.13", "torch-2.14")
 
+# What is registered, by key and overload; who covers it calls it back. Asked for, torch would return whoever covers it.
+REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
 _library: torch.library.Library | None = None
 _lock = threading.Lock()
 
@@ -55,6 +57,7 @@ def install() -> None:
         for key in (f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS)):
             for op, kernel in _kernels(key).items():
                 compiled.keep_from_being_compiled(kernel)
+                REGISTERED[key, op] = kernel
                 library.impl(op, kernel, key, with_keyset=True, allow_override=True)
                 # The Python dispatcher, which compiling uses, remembers who answered before.
                 overload(op)._uncache_dispatch(getattr(DispatchKey, key))

@@ -65,6 +65,8 @@ class Comparison:
 
 def _ties(call: Call, tol: float) -> Tensor:
     one, other = call.arguments["self"], call.arguments["other"]
+    if one is other:  # as `isnan` and `isfinite` ask
+        return torch.zeros((), dtype=torch.bool, device=one.device)
     if tol == 0:
         # What is masked with an infinity is not about to move.
         return (one == other) & (one.abs() != torch.inf)
@@ -89,10 +91,13 @@ class Jumping:
         return call.run(), flag
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
-        found = [kink.hits(call.arguments) for kink in _jumps(call)]
-        return torch.stack([each.any() for each in found]).any() if found else False
+        return self._met(call).any() if _jumps(call) else False
 
-    def decide(self, call: Call, at: Decide) -> Tensor:
+    def _met(self, call: Call) -> Tensor:
+        x = call.arguments["self"]
+        return torch.stack([kink.hits(call.arguments).expand_as(x) for kink in _jumps(call)]).any(0)
+
+    def decide(self, call: Call, at: Decide) -> Tensor | None:
         for name in call.op.tensor_names:
             if name != "self" and tangent(call.arguments[name]) is not None:
                 raise Refused(f"{call.op.op} at {here()} is differentiated in {name} where it jumps.")
@@ -100,9 +105,9 @@ class Jumping:
         assert moved is not None
         with values():
             ahead = torch.sign(moved)
-            hit = torch.stack([kink.hits(call.arguments).expand_as(x) for kink in _jumps(call)]).any(0)
+            hit = self._met(call)
             still = hit & (ahead == 0)
-            at.answered(_jumps(call)[0].name, still, hit)
+            at.answered(call.op.op.partition(".")[0], still, hit)
             if at.flip is not None:
                 ahead = torch.where(still, torch.where(at.flip(still), 1, -1), ahead)
             limits = torch.finfo(x.dtype)
@@ -119,6 +124,22 @@ class Jumping:
 def _jumps(call: Call) -> list[Any]:
     rows = (kink for kink in KINKS.of_overload(call.op.op) if isinstance(kink.set, Jump))
     return [kink for kink in rows if kink.applies(call.arguments)]
+
+
+class Searching(Jumping):
+    """The rule of `searchsorted` and `bucketize`, which jump where a number meets a boundary."""
+
+    def __init__(self, boundaries: str):
+        self.boundaries = boundaries
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return self._met(call).any()
+
+    def _met(self, call: Call) -> Tensor:
+        x, boundaries = call.arguments["self"], call.arguments[self.boundaries]
+        if boundaries.ndim > 1:
+            boundaries = boundaries.unsqueeze(-2)
+        return (x.unsqueeze(-1) == boundaries).any(-1)
 
 
 class Stepping(Jumping):
@@ -158,3 +179,9 @@ class Surrogate(Steep):
         raise Refused(
             f"{call.op.op} at {here()}: its gradient in torch is a straight-through slope, not that of the function."
         )
+
+
+SEARCHES: dict[str, Any] = {
+    "searchsorted.Tensor": Searching("sorted_sequence"),
+    "bucketize.Tensor": Searching("boundaries"),
+}

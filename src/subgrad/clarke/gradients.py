@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from subgrad.clarke.linear import carrying_tangents, tangent
 from subgrad.clarke.passes import Decide, lines
-from subgrad.clarke.program import Found, Program, check_value, find
+from subgrad.clarke.program import Found, Program, beside_compiled_code, check_value, find
 from subgrad.clarke.refused import Refused
 
 Argnums = int | tuple[int, ...]
@@ -86,11 +86,19 @@ class Arguments:
         )
 
     def element(self, found: Found, tol: float) -> Element:
-        assert found.direction is not None and found.slope is not None and found.product is not None
+        assert found.direction is not None
+        assert found.slope is not None
+        assert found.product is not None
         direction = self.shaped(found.direction)
         gradient = self.shaped(found.gradient)
         aux = without_graph(found.aux)
         return Element(gradient, found.value, aux, direction, found.slope, found.product, found.kinks, tol)
+
+
+def not_to_be_traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a function is compiled that calls this one, its graph breaks here."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return function
 
 
 def without_graph(aux: Any) -> Any:
@@ -110,11 +118,11 @@ def value_and_grad(
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = find(arguments.program(), seed, tol)
+        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol))
         value = (found.value, without_graph(found.aux)) if has_aux else found.value
         return value, arguments.shaped(found.gradient)
 
-    return gradient
+    return not_to_be_traced(gradient)
 
 
 def grad(
@@ -147,11 +155,11 @@ def grad(
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = find(arguments.program(), seed, tol)
+        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol))
         result = arguments.shaped(found.gradient)
         return (result, without_graph(found.aux)) if has_aux else result
 
-    return gradient
+    return not_to_be_traced(gradient)
 
 
 def element(
@@ -230,8 +238,8 @@ def jvp(
         other, _ = _slopes(program, Decide(tol, flip=torch.ones_like), direction, leaves)
         if not all(torch.allclose(one, two, rtol=1e-3, atol=1e-6) for one, two in zip(found, other, strict=True)):
             raise Refused(
-                f"{undecided[0]} ties in its values and in their derivatives in this direction, and what follows from it "
-                "differs."
+                f"{undecided[0]} ties in its values and in their derivatives in this direction, and what follows from "
+                "it differs."
             )
     result = value, pytree.tree_unflatten(found, shape)
     return (*result, aux) if has_aux else result

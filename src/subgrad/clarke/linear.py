@@ -14,11 +14,21 @@ from torch.autograd import forward_ad
 
 from subgrad.apply.gates import Gate, alias, through
 
-__all__ = ["carrying_tangents", "carries_tangents", "tangent", "valued", "values", "weighted", "with_tangent"]
+__all__ = [
+    "carries_tangents",
+    "carries_tangents_alone",
+    "carrying_tangents",
+    "tangent",
+    "valued",
+    "values",
+    "weighted",
+    "with_tangent",
+]
 
 
 class _Here(threading.local):
-    carries = False
+    carries = False  # tangents
+    records = False  # a graph, besides
 
 
 _here = _Here()
@@ -26,18 +36,22 @@ _one_at_a_time = threading.RLock()
 
 
 @contextmanager
-def carrying_tangents() -> Iterator[None]:
+def carrying_tangents(and_a_graph: bool = False) -> Iterator[None]:
     """Forward mode in this thread. Torch has one level of it for the whole process: threads wait for each other."""
     with _one_at_a_time, forward_ad.dual_level():
-        _here.carries = True
+        _here.carries, _here.records = True, and_a_graph
         try:
             yield
         finally:
-            _here.carries = False
+            _here.carries = _here.records = False
 
 
 def carries_tangents() -> bool:
     return _here.carries
+
+
+def carries_tangents_alone() -> bool:
+    return _here.carries and not _here.records
 
 
 def tangent(tensor: Any) -> Tensor | None:
@@ -53,7 +67,7 @@ def with_tangent(value: Tensor, found: Tensor) -> Tensor:
 
 def valued(derivative: Tensor, value: Tensor) -> Tensor:
     """The derivative of one tensor with the value of another."""
-    if _here.carries:
+    if carries_tangents_alone():
         found = tangent(derivative)
         return value if found is None else with_tangent(value, found)
     return through(_Weighted, alias(value), (None,), derivative)
@@ -61,7 +75,7 @@ def valued(derivative: Tensor, value: Tensor) -> Tensor:
 
 def weighted(value: Tensor, operands: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
     """A value whose derivative is the sum of the operands' with weights entry by entry; all have one shape."""
-    if _here.carries:
+    if carries_tangents_alone():
         moved = [(tangent(operand), weight) for operand, weight in zip(operands, weights, strict=True)]
         terms = [_times(found, weight) for found, weight in moved if found is not None]
         return with_tangent(value, sum(terms[1:], terms[0])) if terms else value
@@ -81,8 +95,14 @@ class _Weighted(Gate):
     @staticmethod
     def forward(ctx: Any, value: Tensor, weights: tuple[Tensor | None, ...], *operands: Tensor) -> Tensor:
         ctx.save_for_backward(*weights)
+        ctx.save_for_forward(*weights)
         return alias(value)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         return (None, None, *(_times(cotangent, weight) for weight in ctx.saved_tensors))
+
+    @staticmethod
+    def jvp(ctx: Any, _value: Any, _weights: Any, *tangents: Tensor) -> Tensor:
+        terms = [_times(*each) for each in zip(tangents, ctx.saved_tensors, strict=True)]
+        return sum(terms[1:], terms[0])

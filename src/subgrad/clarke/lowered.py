@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.torch_version import TorchVersion
 
-from subgrad.apply.branches import Call, running
-from subgrad.clarke.linear import tangent, valued, values, with_tangent
+from subgrad.apply.branches import Call
+from subgrad.apply.passing import running
+from subgrad.clarke.linear import carries_tangents_alone, tangent, valued, values, with_tangent
 from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.refused import Refused, here
 from subgrad.clarke.selections import Ranked
@@ -136,12 +137,23 @@ class Bags:
             return self.largest.along(call, branch)
         with values():
             outputs = call.native(call.arguments)
-            moved = {name: tangent(call.arguments[name]) for name in ("weight", "per_sample_weights")}
-            parts = [call.native({**call.arguments, name: v})[0] for name, v in moved.items() if v is not None]
-            return with_tangent(outputs[0], sum(parts[1:], parts[0])), *outputs[1:]
+        return valued(_summed(call.arguments, len(outputs[0])), outputs[0]), *outputs[1:]
 
     def around(self, call: Call, current: Any) -> Any:
         raise NotImplementedError
+
+
+def _summed(arguments: Any, bags: int) -> Tensor:
+    """Sums or means of the rows in each bag."""
+    weight, indices, offsets = arguments["weight"], arguments["indices"], arguments["offsets"]
+    places = torch.arange(len(indices), device=indices.device, dtype=offsets.dtype)
+    bag = torch.searchsorted(offsets[:bags].contiguous(), places, right=True) - 1
+    counted = (indices != arguments["padding_idx"]).to(weight.dtype)
+    factors = counted if arguments["per_sample_weights"] is None else counted * arguments["per_sample_weights"]
+    sums = weight.new_zeros(bags, weight.shape[1]).index_add(0, bag, weight[indices] * factors.unsqueeze(1))
+    if arguments["mode"] == 0:
+        return sums
+    return sums / counted.new_zeros(bags).index_add(0, bag, counted).clamp(min=1).unsqueeze(1)
 
 
 class Aligned:
@@ -159,15 +171,12 @@ class Aligned:
         return "smooth"
 
     def along(self, call: Call, branch: Any) -> Any:
-        moved = tangent(call.arguments["log_probs"])
-        assert moved is not None
-        scores = forward_ad.unpack_dual(call.arguments["log_probs"]).primal.detach().requires_grad_()
         with torch.enable_grad():
+            scores = call.arguments["log_probs"].detach().requires_grad_()
             losses, alpha = call.native({**call.arguments, "log_probs": scores})
-        (slopes,) = torch.autograd.grad(losses.sum(), scores)
-        with values():
-            ahead = (slopes * moved).sum((0, -1)).reshape(losses.shape)
-            return with_tangent(losses.detach(), ahead), alpha.detach()
+            (slopes,) = torch.autograd.grad(losses.sum(), scores)
+        moved = (slopes * call.arguments["log_probs"]).sum((0, -1)).reshape(losses.shape)
+        return valued(moved, losses.detach()), alpha.detach()
 
     def around(self, call: Call, current: Any) -> Any:
         raise NotImplementedError
@@ -183,6 +192,7 @@ class Cells:
     """
 
     is_site = True
+    wholly = TorchVersion(torch.__version__) < "2.15"  # no forward mode
 
     def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
         with values():
@@ -200,24 +210,44 @@ class Cells:
         return found[0]
 
     def decide(self, call: Call, at: Decide) -> Tensor | None:
-        if call.arguments["interpolation_mode"] != 0:
-            raise Refused(f"grid_sample at {here()} jumps, or has no rule, where the grid meets a border of cells.")
         moved = tangent(call.arguments["grid"])
         with values():
             grid = call.arguments["grid"]
             if moved is None:
-                return None
+                return torch.zeros_like(grid)
             hit = self._on_borders(call, at.tol)
+            if call.arguments["interpolation_mode"] != 0 and bool(hit.any()):
+                raise Refused(f"grid_sample at {here()} jumps, or has no rule, where the grid meets a border of cells.")
             step = 64 * torch.finfo(grid.dtype).eps * grid.abs().clamp(min=1)
             return torch.where(hit, torch.sign(moved) * step, 0)
 
     def along(self, call: Call, branch: Tensor) -> Any:
         with values():
             value = call.native(call.arguments)
+        if self.wholly and carries_tangents_alone():
+            return with_tangent(value, _sampled_slope(call, branch))
         return valued(call.native({**call.arguments, "grid": call.arguments["grid"] + branch}), value)
 
     def around(self, call: Call, current: Any) -> Any:
         raise NotImplementedError
+
+
+def _sampled_slope(call: Call, shift: Tensor) -> Tensor:
+    """The derivative of a sampled image: linear in the image, and in the grid from the gradient of each channel."""
+    image, grid = (tangent(call.arguments[name]) for name in ("input", "grid"))
+    with torch.enable_grad():
+        plain = call.arguments["input"].detach()
+        place = (call.arguments["grid"].detach() + shift).requires_grad_()
+        out = call.native({**call.arguments, "input": plain, "grid": place})
+        found = torch.zeros_like(out.detach())
+        if grid is not None:
+            for channel in range(out.shape[1]):
+                (slopes,) = torch.autograd.grad(out[:, channel].sum(), place, retain_graph=True)
+                found[:, channel] = (slopes * grid).sum(-1)
+    if image is not None:
+        with values():
+            found += call.native({**call.arguments, "input": image, "grid": place.detach()})
+    return found
 
 
 CELLS: dict[str, Any] = {"grid_sampler_2d": Cells(), "grid_sampler_3d": Cells()}
@@ -287,13 +317,43 @@ class Embedded(Around):
         moved = tangent(weight)
         if moved is None or row < 0:
             return call.run()
+        rows = torch.arange(len(weight), device=weight.device).unsqueeze(1) != row
+        return call.native({**call.arguments, "weight": torch.where(rows, weight, weight.detach())})
+
+
+class Quantile(Around):
+    """Quantiles choose their entries where no rule can see it: here they are sorted first."""
+
+    def around(self, call: Call, current: Any) -> Any:
+        x, dim = call.arguments["self"], call.arguments["dim"]
+        with running(current):
+            ordered = (x.reshape(-1) if dim is None else x.movedim(dim, -1)).sort(-1).values
+        if isinstance(current, Look):
+            return call.run()
         with values():
-            ahead = moved.clone()
-            ahead[row] = 0
-        return call.native({**call.arguments, "weight": with_tangent(forward_ad.unpack_dual(weight).primal, ahead)})
+            value = call.native(call.arguments)
+            places = torch.arange(ordered.shape[-1], dtype=x.dtype, device=x.device).expand(ordered.shape)
+            places = torch.where(ordered.isnan(), ordered, places).movedim(-1, 0 if dim is None else dim)
+            place, low, high = (
+                call.native({**call.arguments, "self": places, "interpolation": how}).nan_to_num()
+                for how in (call.arguments["interpolation"], "lower", "higher")
+            )
+        if call.arguments["keepdim"]:
+            place, low, high = (
+                each.reshape(-1) if dim is None else each.squeeze(_at(each, dim, x)) for each in (place, low, high)
+            )
+        rows = ordered.expand(*low.shape, ordered.shape[-1])
+        one, other = (rows.gather(-1, each.long().unsqueeze(-1)).squeeze(-1) for each in (low, high))
+        return valued((one + (other - one) * (place - low)).reshape(value.shape), value)
+
+
+def _at(result: Tensor, dim: int, x: Tensor) -> int:
+    """Where the dimension that was kept is, behind that of several quantiles."""
+    return dim % x.ndim + (result.ndim - x.ndim)
 
 
 AROUND: dict[str, Any] = {
+    **{name + form: Quantile() for name in ("quantile", "nanquantile") for form in ("", ".scalar")},
     "scaled_dot_product_attention": Attention(),
     "batch_norm": Normalised("training"),
     "instance_norm": Normalised("use_input_stats"),

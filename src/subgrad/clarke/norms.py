@@ -14,7 +14,7 @@ from subgrad.apply.branches import Call
 from subgrad.clarke.linear import tangent, valued, values
 from subgrad.clarke.passes import Decide
 from subgrad.clarke.refused import Refused, here
-from subgrad.kinks.places import all_pairs, pairs
+from subgrad.kinks.places import all_pairs, pairs, slices
 
 
 def _dims(dim: Any) -> Any:
@@ -67,7 +67,7 @@ class Norm:
             u = u.clone()
             ahead = torch.zeros_like(u) if moved is None else moved
             near = u.abs() <= at.tol
-            if p < 1 and p != -inf and bool(near.any()):
+            if 0 <= p < 1 and bool(near.any()):
                 raise Refused(
                     f"{call.op.op} with p = {p} at {here()} has no generalised derivative where entries are 0."
                 )
@@ -103,8 +103,10 @@ def _gradient(u: Tensor, ahead: Tensor, near: Tensor, p: float, dim: Any) -> Ten
     if p == 1:
         return signs
     everything = tuple(range(u.ndim)) if dim is None else dim
-    vanishes = (~near).sum(everything, keepdim=True) == 0
-    point = torch.where(vanishes, ahead, u)
+    if p < 0:  # the entries that vanish are all that counts
+        point = torch.where(near.sum(everything, keepdim=True) > 0, torch.where(near, ahead, inf), u)
+    else:
+        point = torch.where((~near).sum(everything, keepdim=True) == 0, ahead, u)
     size = torch.linalg.vector_norm(point, p, dim=everything, keepdim=True)
     slopes = torch.sign(point) * (point.abs() / size) ** (p - 1)
     return torch.where(size > 0, slopes, 0)
@@ -142,6 +144,48 @@ def _cast(arguments: Any) -> Tensor:
     return x if dtype is None else x.to(dtype)
 
 
+@dataclass(frozen=True)
+class Renormed:
+    """The rule of `renorm`; a branch is which slices are projected, and the gradient of their norms."""
+
+    is_site = True
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        if tol:
+            return True
+        found = [kink.hits(call.arguments).any() for kink in call.op.kinks if kink.applies(call.arguments)]
+        return torch.stack(found).any() if found else False
+
+    def decide(self, call: Call, at: Decide) -> tuple[Tensor, Tensor]:
+        p, largest = call.arguments["p"], call.arguments["maxnorm"]
+        rows = slices(call.arguments["self"], call.arguments["dim"])
+        moved = tangent(rows)
+        with values():
+            ahead = torch.zeros_like(rows) if moved is None else moved
+            gradient = _gradient(rows, ahead, rows.abs() <= at.tol, p, 1)
+            excess = torch.linalg.vector_norm(rows, p, dim=1) - largest
+            return torch.where(excess.abs() <= at.tol, (gradient * ahead).sum(1), excess) > 0, gradient
+
+    def along(self, call: Call, branch: tuple[Tensor, Tensor]) -> Tensor:
+        projected, gradient = branch
+        x, dim = call.arguments["self"], call.arguments["dim"]
+        with values():
+            value = call.native(call.arguments)
+        rows = slices(x, dim)
+        size = (gradient * rows).sum(1)
+        factor = torch.where(projected, call.arguments["maxnorm"] / torch.where(projected, size, 1), 1)
+        shape = x.movedim(dim, 0).shape
+        return valued((rows * factor.unsqueeze(1)).reshape(shape).movedim(0, dim), value)
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
 DEVIATION = Norm(_deviations, lambda _: 2.0, lambda a: _dims(a["dim"]), _unbiased)
 NORMS: dict[str, Any] = {
     "linalg_vector_norm": Norm(_cast, lambda a: a["ord"], lambda a: _dims(a["dim"])),
@@ -151,6 +195,7 @@ NORMS: dict[str, Any] = {
     "_cdist_forward": Norm(lambda a: pairs(a["x1"], a["x2"]), lambda a: a["p"], lambda _: -1, wholly=True),
     "_euclidean_dist": Norm(lambda a: pairs(a["x1"], a["x2"]), lambda _: 2.0, lambda _: -1, wholly=True),
     "_pdist_forward": Norm(lambda a: all_pairs(a["self"]), lambda a: a["p"], lambda _: -1, wholly=True),
+    "renorm": Renormed(),
     "std.correction": DEVIATION,
     "std_mean.correction": DEVIATION,
 }

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
-from subgrad.clarke.linear import tangent, values
+from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, tangent, values
 from subgrad.clarke.refused import Refused, here
 
 
@@ -42,13 +42,17 @@ def site(call: Call) -> Site:
     return call.op.op, tuple(first.shape) if isinstance(first, Tensor) else ()
 
 
+def is_differentiated(argument: Any) -> bool:
+    """Whether an argument depends on what the program is differentiated in."""
+    if isinstance(argument, list | tuple):
+        return any(is_differentiated(each) for each in argument)
+    if not isinstance(argument, Tensor) or not (argument.is_floating_point() or argument.is_complex()):
+        return False
+    return tangent(argument) is not None if carries_tangents() else argument.requires_grad
+
+
 def differentiated(call: Call) -> bool:
-    tensors = (call.arguments[name] for name in call.op.tensor_names)
-    return any(tensor is not None and _requires_grad(tensor) for tensor in tensors)
-
-
-def _requires_grad(tensor: Any) -> bool:
-    return tensor.requires_grad if isinstance(tensor, Tensor) else any(each.requires_grad for each in tensor)
+    return any(is_differentiated(call.arguments[name]) for name in call.op.tensor_names)
 
 
 @dataclass
@@ -60,14 +64,16 @@ class Look:
     leaks: bool = False  # derivatives were cut somewhere: only the other passes can tell whether that matters
 
     def run(self, rule: Rule, call: Call) -> Any:
+        if not differentiated(call):
+            return call.run()
         if not rule.is_site:
             return rule.around(call, self)
-        if not differentiated(call):
-            self.sites.append((site(call), False))
-            return call.run()
         out, flag = rule.look(call, self.tol)
         self.sites.append((site(call), flag))
         return out
+
+    def fork(self) -> None:
+        """Without kinks what is recomputed is plain torch; with some it is not recomputed."""
 
     def flags(self) -> list[bool]:
         """Which sites meet a kink, read from the device at once."""
@@ -105,20 +111,22 @@ class Decide:
     changed: list[tuple[Tensor, str]] = field(default_factory=list)
 
     def run(self, rule: Rule, call: Call) -> Any:
+        # What formulas of forward mode call is not differentiated any more.
+        if not differentiated(call):
+            return call.run()
         if not rule.is_site:
             return rule.around(call, self)
-        name, branch, meets = site(call), None, False
-        if any(_has_tangent(call.arguments[each]) for each in call.op.tensor_names):
-            meets = self._meets_a_kink(name)
-            if not meets:
-                with values():
-                    found = rule.hits(call, self.tol)
-                if meets is None:  # not known from the plain run
-                    meets = bool(found)
-                else:
-                    self.unexpected.append(found)
-            if meets or getattr(rule, "wholly", False):
-                branch = rule.decide(call, self)
+        name, branch = site(call), None
+        meets = self._meets_a_kink(name)
+        if not meets:
+            with values():
+                found = rule.hits(call, self.tol)
+            if meets is None:  # not known from the plain run
+                meets = bool(found)
+            else:
+                self.unexpected.append(found)
+        if meets or getattr(rule, "wholly", False):
+            branch = rule.decide(call, self)
         self.script.append((name, branch if meets else None))
         return call.run() if branch is None else taken(rule, call, branch)
 
@@ -135,6 +143,11 @@ class Decide:
         """Whether no kink was met but where the plain run met one: Python may have branched otherwise in between."""
         return not any(read(self.unexpected))
 
+    def fork(self) -> None:
+        if carries_tangents_alone():
+            return
+        raise Refused(f"A checkpoint at {here()} recomputes what detach or no_grad has cut: its branches are lost.")
+
     def answered(self, name: str, undecided: Tensor, changed: Tensor) -> None:
         line = f"{name} at {here()}"
         self.undecided.append((undecided.any(), line))
@@ -147,10 +160,8 @@ def lines(noted: list[tuple[Tensor, str]]) -> list[str]:
     return list(dict.fromkeys(line for flag, (_, line) in zip(flags, noted, strict=True) if flag))
 
 
-def _has_tangent(argument: Any) -> bool:
-    if isinstance(argument, list | tuple):
-        return any(_has_tangent(each) for each in argument)
-    return isinstance(argument, Tensor) and argument.is_floating_point() and tangent(argument) is not None
+class DoesNotRepeat(Exception):
+    """A replay met other sites than the tangent pass."""
 
 
 @dataclass
@@ -159,23 +170,28 @@ class Replay:
 
     script: list[tuple[Site, Any]]
     place: int = 0
+    is_forked: bool = False  # branches are needed again
 
     def run(self, rule: Rule, call: Call) -> Any:
+        if not differentiated(call):
+            return call.run()
         if not rule.is_site:
             return rule.around(call, self)
-        name, branch = self.script[self.place] if self.place < len(self.script) else (("nothing", ()), None)
+        name, branch = self.script[self.place] if self.place < len(self.script) else (None, None)
         if name != site(call):
-            raise Refused(
-                f"The program does not repeat itself: {call.op.op} at {here()} where {name[0]} came before. It is run "
-                "three times and must do the same each time, random numbers of torch's own generators included."
-            )
-        self.script[self.place] = (name, None)  # its memory is needed for what the program keeps
+            raise DoesNotRepeat(f"{call.op.op} at {here()} is met where it was not before")
+        if not self.is_forked:
+            self.script[self.place] = (name, None)  # its memory is needed for what the program keeps
         self.place += 1
         return call.run() if branch is None else taken(rule, call, branch)
 
+    def fork(self) -> Replay:
+        self.is_forked = True
+        return Replay(self.script, self.place, is_forked=True)
+
     def finish(self) -> None:
         if self.place != len(self.script):
-            raise Refused(f"The program does not repeat itself: it ended before {self.script[self.place][0][0]}.")
+            raise DoesNotRepeat(f"{self.script[self.place][0][0]} is not met again")
 
 
 def taken(rule: Rule, call: Call, branch: Any) -> Any:

@@ -12,16 +12,16 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from subgrad.apply.branches import Call
-from subgrad.clarke.linear import carries_tangents, tangent, values, weighted, with_tangent
-from subgrad.clarke.passes import Decide
+from subgrad.clarke.linear import carries_tangents_alone, tangent, values, weighted, with_tangent
+from subgrad.clarke.passes import Decide, is_differentiated
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import Kink
 from subgrad.kinks.sets import Ball, Jump, Slopes, Ties
 
 # Operators whose slopes are all -1, 0 or 1: a byte holds one.
 FLAT = frozenset(
-    ("relu", "abs", "hardtanh", "softshrink", "threshold", "clamp", "clamp_min", "clamp_max", "maximum", "minimum")
-    + ("fmax", "fmin", "clamp_min.Tensor", "clamp_max.Tensor", "clamp.Tensor", "copysign.Tensor", "copysign.Scalar")
+    "relu abs hardtanh softshrink threshold clamp clamp_min clamp_max maximum minimum fmax fmin clamp_min.Tensor "
+    "clamp_max.Tensor clamp.Tensor copysign.Tensor copysign.Scalar".split()
 )
 
 
@@ -53,7 +53,8 @@ class Met:
             return self.weights.get(name)
         if name != "self":
             return None
-        assert isinstance(self.kink.set, Slopes) and self.sides is not None
+        assert isinstance(self.kink.set, Slopes)
+        assert self.sides is not None
         slopes, like = self.kink.set.at(arguments), arguments["self"]
         return torch.where(self.sides == 2, _as(slopes.right_slope, like), _as(slopes.left_slope, like))
 
@@ -98,7 +99,7 @@ class Pointwise:
         return Met(kink, hit, weights=_selected(kink.set, moved))
 
     def along(self, call: Call, branch: list[Met]) -> Any:
-        return _with_tangents(call, branch) if carries_tangents() else _with_weights(call, branch)
+        return _with_tangents(call, branch) if carries_tangents_alone() else _with_weights(call, branch)
 
     def around(self, call: Call, current: Any) -> Any:
         raise NotImplementedError
@@ -188,11 +189,7 @@ def _with_tangents(call: Call, branch: list[Met]) -> Any:
 
 
 def _with_weights(call: Call, branch: list[Met]) -> Any:
-    names = [
-        name
-        for name in call.op.tensor_names
-        if isinstance(call.arguments[name], Tensor) and call.arguments[name].requires_grad
-    ]
+    names = [name for name in call.op.tensor_names if is_differentiated(call.arguments[name])]
     value, weights = _native_weights(call, names, branch)
     operands = [call.arguments[name].to(value.device, value.dtype).expand_as(value) for name in names]
     return weighted(value, operands, weights)

@@ -18,9 +18,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from subgrad.apply import branches
 from subgrad.apply.active import Scope
-from subgrad.apply.branches import running
+from subgrad.apply.passing import here, running
 from subgrad.clarke.linear import carries_tangents, carrying_tangents, tangent
-from subgrad.clarke.passes import Decide, Look, Replay, Site, lines
+from subgrad.clarke.passes import Decide, DoesNotRepeat, Look, Replay, Site, lines
 from subgrad.clarke.refused import Refused, where_raised
 from subgrad.clarke.rules import rules
 from subgrad.clarke.watch import Watch
@@ -104,9 +104,20 @@ class Program:
 
     def with_tangents(self, current: Decide, direction: Vector) -> tuple[Any, Any]:
         """Run it on values and tangents; the value with its tangent, and the rest."""
+        with torch.no_grad():
+            return self._forward(current, self._duals(self.leaves, direction))
+
+    def with_both(self, current: Decide, direction: Vector) -> tuple[list[Tensor], Any]:
+        """Run it on values and tangents while recording its graph, which costs more: the leaves and the value."""
+        leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
+        with torch.no_grad() if self.held else torch.enable_grad():
+            duals = self._duals(leaves, direction)
+        with torch.enable_grad():
+            return leaves, self._forward(current, duals)[0]
+
+    def _forward(self, current: Decide, duals: list[Tensor]) -> tuple[Any, Any]:
         self.rewind()
-        with torch.no_grad(), _in(current), _statistics_kept(), _without_fast_paths():
-            duals = self._duals(direction)
+        with _in(current), _statistics_kept(), _without_fast_paths():
             try:
                 return self.call(duals)
             except (NotImplementedError, RuntimeError) as error:
@@ -115,13 +126,33 @@ class Program:
                 line = where_raised(error)
                 raise Refused(f"At {line} torch has no forward mode, and we have no rule: {error}") from error
 
-    def _duals(self, direction: Vector) -> list[Tensor]:
-        if not self.held:
-            values = [leaf.detach().clone() if self.copied else leaf.detach() for leaf in self.leaves]
-            return [forward_ad.make_dual(*each) for each in zip(values, direction, strict=True)]
-        for leaf, ahead in zip(self.leaves, direction, strict=True):
-            leaf.copy_(forward_ad.make_dual(leaf.detach(), ahead))  # the same values, and a tangent
-        return self.leaves
+    def _duals(self, leaves: list[Tensor], direction: Vector) -> list[Tensor]:
+        if self.held:
+            for leaf, ahead in zip(leaves, direction, strict=True):
+                leaf.copy_(forward_ad.make_dual(leaf.detach(), ahead))  # the same values, and a tangent
+            return leaves
+        # What is written into would change the direction as well.
+        copied = [
+            (leaf.clone(), ahead.clone()) if self.copied else (leaf, ahead)
+            for leaf, ahead in zip(leaves, direction, strict=True)
+        ]
+        return [forward_ad.make_dual(*each) for each in copied]
+
+    def moved(self, direction: Vector, step: float) -> Tensor:
+        """The value a little further on, as torch computes it."""
+        self.rewind()
+        pairs = list(zip(self.leaves, direction, strict=True))
+        with torch.no_grad(), _statistics_kept(), _eager():
+            if not self.held:
+                return self.call([leaf + step * ahead for leaf, ahead in pairs])[0]
+            kept = [leaf.clone() for leaf in self.leaves]
+            try:
+                for leaf, ahead in pairs:
+                    leaf.add_(ahead, alpha=step)
+                return self.call(self.leaves)[0]
+            finally:
+                for leaf, value in zip(self.leaves, kept, strict=True):
+                    leaf.copy_(value)
 
     def replay(self, script: list[tuple[Site, Any]]) -> tuple[tuple[Tensor | None, ...], Any]:
         self.rewind()
@@ -132,6 +163,7 @@ class Program:
         return _gradient(value, leaves), value.detach()
 
     def rewind(self) -> None:
+        torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
         for generator, state in self.generators:
             generator.set_state(state)
 
@@ -176,6 +208,13 @@ _eager_depth = 0
 _stance: Any = None
 
 
+def beside_compiled_code(run: Callable[[], Any]) -> Any:
+    """Run as it is, also where a compiled function calls."""
+    if "torch._dynamo" not in sys.modules:
+        return run()
+    return torch.compiler.disable(run)()
+
+
 @contextmanager
 def _eager() -> Iterator[None]:
     """Compiled functions run as they are written, so that their operators are met; in every thread, for that time."""
@@ -202,9 +241,9 @@ def _statistics_kept() -> Iterator[None]:
     """Batches are counted once, by the plain run."""
 
     def uncount(module: Any, _: Any) -> None:
-        if isinstance(module, _NormBase) and module.training and module.num_batches_tracked is not None:
-            if branches.is_running():
-                module.num_batches_tracked.sub_(1)
+        is_counting = isinstance(module, _NormBase) and module.training and module.num_batches_tracked is not None
+        if is_counting and here.current is not None:
+            module.num_batches_tracked.sub_(1)
 
     hook = register_module_forward_pre_hook(uncount)
     try:
@@ -258,7 +297,7 @@ def _has_custom_functions(value: Tensor) -> bool:
         node = waiting.pop()
         if node is None or node in seen:
             continue
-        if isinstance(node, BackwardCFunction):
+        if isinstance(node, BackwardCFunction) and type(node).__name__ != "_NoopSaveInputsBackward":  # of checkpoints
             return True
         seen.add(node)
         waiting.extend(each for each, _ in node.next_functions)
@@ -274,58 +313,127 @@ def find(
     if not kinks and not looked.leaks and not certify:
         return Found(_gradient(value, leaves), value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
-    expected = None
-    if not looked.leaks:
-        expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
+    expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
     ahead = random_direction(program.leaves, seed) if direction is None else tuple(direction)
-    found = _along(program, ahead, tol, expected, value)
+    search = _Search(program, value, tol, expected, looked.leaks)
+    found = search.along(ahead)
+    if search.turned:
+        search.look_elsewhere(seed)
     return Found(found.gradient, value, aux, kinks, ahead, found.slope, found.product)
 
 
-def _along(
-    program: Program, ahead: Vector, tol: float, expected: list[tuple[Site, bool]] | None, value: Tensor
-) -> Found:
-    """The element that a direction decides on, with its certificate."""
-    found, undecided = _decided(program, Decide(tol, expected), ahead, value, tol)
-    if undecided:
-        for flip in _flips(program):
-            other, _ = _decided(program, Decide(tol, flip=flip), ahead, value, tol)
+@dataclass
+class _Search:
+    """The second and third pass, and what is asked besides where they leave doubts.
+
+    Attributes:
+        expected: the sites of the plain run, and whether they met a kink.
+        at_once: decide and record in one pass, which costs more, since a replay could not follow.
+        turned: whether comparisons or jumps answered otherwise than their values say.
+    """
+
+    program: Program
+    value: Tensor
+    tol: float
+    expected: list[tuple[Site, bool]]
+    at_once: bool
+    turned: bool = False
+
+    def along(self, ahead: Vector) -> Found:
+        """The element that a direction decides on, with its certificate."""
+        found, current = self.decided(ahead, Decide(self.tol, None if self.at_once else self.expected))
+        self.turned = bool(lines(current.changed))
+        undecided = lines(current.undecided)
+        if undecided and not self._is_the_same_otherwise(ahead, found) and not self._is_so_nearby(ahead, found):
+            raise Refused(
+                f"{undecided[0]} ties in its values and in their derivatives, and what follows from it differs: the "
+                "program has no gradient that can be found from first derivatives."
+            )
+        return found
+
+    def decided(self, ahead: Vector, current: Decide) -> tuple[Found, Decide]:
+        """Decide and replay; or at once."""
+        with carrying_tangents(and_a_graph=self.at_once):
+            if self.at_once:
+                leaves, out = self.program.with_both(current, ahead)
+            else:
+                leaves, (out, _) = [], self.program.with_tangents(current, ahead)
+            moved = tangent(out)
+            slope = 0.0 if moved is None else moved.item()
+            reached = forward_ad.unpack_dual(out).primal.detach().clone()
+        if not current.is_as_expected():
+            return self.decided(ahead, Decide(self.tol, flip=current.flip))
+        check_value(self.value, reached, current)
+        try:
+            gradient, again = (_gradient(out, leaves), reached) if self.at_once else self.program.replay(current.script)
+        except DoesNotRepeat as error:
+            self._require_repetition(current, error)
+            self.at_once = True
+            return self.decided(ahead, Decide(self.tol, flip=current.flip))
+        check_value(self.value, again, current)
+        found = Found(gradient, self.value, slope=slope, product=_product(gradient, ahead))
+        _certify(found, ahead)
+        return found, current
+
+    def _require_repetition(self, current: Decide, error: DoesNotRepeat) -> None:
+        """Unless Python branched otherwise, what is decided on has been met by the plain run, in this order."""
+        met = iter(site for site, _ in self.expected)
+        if not lines(current.changed) and not all(site in met for site, _ in current.script):
+            raise Refused(f"The program does not do the same when it is run again: {error}.") from None
+
+    def _is_the_same_otherwise(self, ahead: Vector, found: Found) -> bool:
+        """Whether other answers to what nothing decides give the same gradient."""
+        for flip in _flips():
+            try:
+                other, _ = self.decided(ahead, Decide(self.tol, flip=flip))
+            except (RuntimeError, ValueError, IndexError):  # answers that no point gives may not fit together
+                return False
             if not _agree(found, other):
-                raise Refused(
-                    f"{undecided[0]} ties in its values and in their derivatives, and what follows from it differs: the "
-                    "program has no gradient that can be found from first derivatives."
-                )
-    return found
+                return False
+        return True
+
+    def _is_so_nearby(self, ahead: Vector, found: Found) -> bool:
+        """Whether the values of the program a little further on agree with the slopes, in some directions."""
+        assert found.slope is not None
+        others = [random_direction(self.program.leaves, 104729 + number) for number in range(4)]
+        return self._moves_as(ahead, found.slope) and all(self._moves_as(w, self._slope(w)) for w in others)
+
+    def _slope(self, ahead: Vector) -> float:
+        with carrying_tangents():
+            moved = tangent(self.program.with_tangents(Decide(self.tol), ahead)[0])
+            return 0.0 if moved is None else moved.item()
+
+    def _moves_as(self, ahead: Vector, slope: float) -> bool:
+        rounding = torch.finfo(self.value.dtype).eps
+        for step in (rounding**0.5, rounding**0.4, rounding**0.3):
+            moved = float(self.program.moved(ahead, step).double() - self.value.double()) / step
+            if abs(moved - slope) <= 0.02 * (abs(slope) + abs(moved)) + 4 * rounding / step:
+                return True
+        return False
+
+    def look_elsewhere(self, seed: int) -> None:
+        """A jump may cancel in one direction: in others its value would differ."""
+        size = sum(leaf.numel() for leaf in self.program.leaves)
+        for number in range(1, 5 if size <= SMALL else 2):
+            ahead = random_direction(self.program.leaves, seed + 7919 * number)
+            current = Decide(self.tol)
+            with carrying_tangents():
+                out, _ = self.program.with_tangents(current, ahead)
+                check_value(self.value, forward_ad.unpack_dual(out).primal.clone(), current)
 
 
-def _decided(program: Program, current: Decide, ahead: Vector, value: Tensor, tol: float) -> tuple[Found, list[str]]:
-    with carrying_tangents():
-        out, _ = program.with_tangents(current, ahead)
-        moved = tangent(out)
-        slope = 0.0 if moved is None else moved.item()
-        reached = forward_ad.unpack_dual(out).primal.clone()
-    if not current.is_as_expected():
-        return _decided(program, Decide(tol, flip=current.flip), ahead, value, tol)
-    undecided = lines(current.undecided)
-    gradient, again = program.replay(current.script)
-    found = Found(gradient, value, slope=slope, product=_product(gradient, ahead))
-    check_value(value, reached, current, gradient)
-    check_value(value, again, current, gradient)
-    _certify(found, ahead)
-    return found, undecided
+SMALL = 10_000  # entries; of a larger program only one other direction is asked
 
 
-def _flips(program: Program) -> Iterator[Callable[[Tensor], Tensor]]:
+def _flips() -> Iterator[Callable[[Tensor], Tensor]]:
     """Other answers for comparisons that nothing decides: all of them, and some at random."""
     yield lambda answers: torch.ones_like(answers)
     generator = torch.Generator().manual_seed(0)
-    for _ in range(2):
-        yield lambda answers: (torch.rand(answers.shape, generator=generator) < 0.5).to(answers.device)
+    yield lambda answers: (torch.rand(answers.shape, generator=generator) < 0.5).to(answers.device)
 
 
 def _agree(one: Found, other: Found) -> bool:
-    pairs = [each for each in zip(one.gradient, other.gradient, strict=True)]
-    for mine, theirs in pairs:
+    for mine, theirs in zip(one.gradient, other.gradient, strict=True):
         if mine is None or theirs is None:
             if mine is not theirs and bool((mine if theirs is None else theirs).any()):  # type: ignore[union-attr]
                 return False
@@ -336,11 +444,11 @@ def _agree(one: Found, other: Found) -> bool:
     return True
 
 
-def check_value(value: Tensor, reached: Tensor, current: Decide, gradient: Sequence[Tensor | None] = ()) -> None:
+def check_value(value: Tensor, reached: Tensor, current: Decide) -> None:
     """The branches taken must lead to the value of the program, or it jumps there."""
-    rounding, tol = torch.finfo(value.dtype).eps ** 0.5, current.tol
-    size = sum(float(each.abs().sum()) for each in gradient if each is not None) if tol else 0.0
-    near = torch.isclose(reached.to(value), value, rtol=rounding, atol=rounding + 100 * tol * (1 + size))
+    # What is taken for tied is not: values move by the tolerance times slopes that nobody knows.
+    rounding = max(torch.finfo(value.dtype).eps, current.tol) ** 0.5
+    near = torch.isclose(reached.to(value), value, rtol=rounding, atol=rounding)
     if bool((near | ~value.isfinite()).all()):
         return
     one, other = (each[~near].flatten()[0].item() for each in (value, reached.to(value)))
@@ -360,7 +468,8 @@ def _product(gradient: Sequence[Tensor | None], ahead: Vector) -> float:
 
 def _certify(found: Found, ahead: Vector) -> None:
     """The gradient times the direction is the slope, to what rounding allows."""
-    assert found.slope is not None and found.product is not None
+    assert found.slope is not None
+    assert found.product is not None
     pairs = [(each, v) for each, v in zip(found.gradient, ahead, strict=True) if each is not None]
     size = sum(float((each * v).double().norm()) for each, v in pairs)
     if size != size or size == float("inf"):
@@ -373,7 +482,7 @@ def _certify(found: Found, ahead: Vector) -> None:
     if not abs(found.product - found.slope) <= min(32 * rounding**0.5, 0.25) * (size + abs(found.slope)) + rest:
         raise Refused(
             f"The gradient that torch derives is not that of the program's values: along the direction it says "
-            f"{found.product:.6g}, and the values move by {found.slope:.6g}. A part of the program has a derivative of its "
-            "own making: a straight-through trick, detach, no_grad, or a custom autograd.Function. Compute what is meant to "
-            "be constant outside of the function."
+            f"{found.product:.6g}, and the values move by {found.slope:.6g}. A part of the program has a derivative of "
+            "its own making: a straight-through trick, detach, no_grad, or a custom autograd.Function. Compute what is "
+            "meant to be constant outside of the function."
         )

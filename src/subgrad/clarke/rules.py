@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from subgrad.apply.operators import exists
-from subgrad.clarke.comparisons import COMPARISONS, Comparison, Jumping, Steep, Stepping, Surrogate
+from subgrad.clarke.comparisons import COMPARISONS, SEARCHES, Comparison, Jumping, Steep, Stepping, Surrogate
 from subgrad.clarke.lowered import AROUND, BY_HAND, CELLS, LOSSES
 from subgrad.clarke.norms import NORMS
 from subgrad.clarke.pointwise import Pointwise
@@ -38,7 +38,7 @@ def rules() -> dict[str, Any]:
         else:
             found[op] = OF_KINKS.get(op, Steep())
     found |= {op: Comparison() for op in COMPARISONS}
-    found |= {op: rule for op, rule in {**SELECTIONS, **BY_HAND, **AROUND}.items() if exists(op)}
+    found |= {op: rule for op, rule in {**SELECTIONS, **SEARCHES, **BY_HAND, **AROUND}.items() if exists(op)}
     return found
 
 

@@ -13,17 +13,21 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from subgrad.clarke.linear import tangent, values, with_tangent
+from subgrad.clarke.linear import tangent, with_tangent
 from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.refused import Refused, here
 
 _data: Any = torch.Tensor.data
 DETACHED = frozenset((Tensor.detach, torch.detach, _data.__get__))
-READ = frozenset(
-    (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__float__, Tensor.__int__, Tensor.__bool__)
-)
+READ = frozenset((Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__float__, Tensor.__int__))
 STRAIGHT_THROUGH = frozenset((torch.nn.functional.gumbel_softmax,))
-NOTEWORTHY = DETACHED | READ | STRAIGHT_THROUGH
+# What asks floating-point numbers whether they are 0, or rounds them, is put in words that have rules.
+ASK_FOR_ZERO = frozenset(
+    (Tensor.bool, Tensor.__bool__, Tensor.nonzero, torch.nonzero, Tensor.logical_not, torch.logical_not)
+    + (Tensor.any, torch.any, Tensor.all, torch.all, Tensor.count_nonzero, torch.count_nonzero)
+)
+ROUND = frozenset((Tensor.long, Tensor.int, Tensor.short))
+NOTEWORTHY = DETACHED | READ | STRAIGHT_THROUGH | ASK_FOR_ZERO | ROUND
 
 
 class Watch(TorchFunctionMode):
@@ -50,6 +54,10 @@ class Watch(TorchFunctionMode):
             return func(*args, **kwargs)
         if not isinstance(self_, Tensor) or not self_.is_floating_point():
             return func(*args, **kwargs)
+        if func in ASK_FOR_ZERO:
+            return func(self_ != 0, *args[1:], **kwargs)
+        if func in ROUND:
+            return func(torch.trunc(self_), *args[1:], **kwargs)
         if self.looks and self_.requires_grad:
             if func in READ:
                 _refuse_to_read(func)
@@ -59,8 +67,7 @@ class Watch(TorchFunctionMode):
             return func(*args, **kwargs)
         if func in READ:
             _refuse_to_read(func)
-        with values():
-            return with_tangent(func(*args, **kwargs), found.clone())
+        return with_tangent(func(*args, **kwargs), found.clone())
 
 
 def _refuse_to_read(func: Any) -> None:
