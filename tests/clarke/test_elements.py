@@ -37,9 +37,8 @@ ONE_ENTRY = ("largest", "least", "median", "taxicab", "largest_size", "positive_
 @pytest.mark.parametrize(("name", "way"), WAYS, ids=[f"{name}-{way}" for name, way in WAYS])
 def test_every_spelling_gives_the_gradient_of_a_piece(name: str, way: int) -> None:
     program = on_a_kink(name, way)
-    for seed in (0, 1):
-        verdict = examine(program, seed, (1, -1, 0))
-        assert not verdict.outcome.is_miss, f"{verdict.outcome.value}: {verdict.said}\n{program}"
+    verdict = examine(program, way, (1, -1, 0))
+    assert not verdict.outcome.is_miss, f"{verdict.outcome.value}: {verdict.said}\n{program}"
 
 
 @settings(

@@ -68,15 +68,14 @@ def jumps(op: str, call: Call) -> bool:
 
 
 @pytest.mark.parametrize(("op", "number"), CALLS, ids=[f"{op}-{number}" for op, number in CALLS])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_element_is_the_gradient_a_little_further_on(op: str, number: int, seed: int) -> None:
+def test_the_element_is_the_gradient_a_little_further_on(op: str, number: int) -> None:
     call = call_of(op, number)
     tensors = operands(op, call)
     run = program(op, call)
     assert tensors
     assert set(tensors) <= set(tensor_names(op))
     try:
-        found = subgrad.element(run, seed=seed)(tensors)
+        found = subgrad.element(run)(tensors)
     except Refused:
         assert jumps(op, call)
         return

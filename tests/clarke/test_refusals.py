@@ -58,7 +58,7 @@ STEEP: dict[str, tuple[str, Function]] = {
 }
 UNDECIDED: dict[str, tuple[str, Function]] = {
     "square above 0": ("gt", lambda x: torch.where(x * x > 0, 2 * x, 0 * x).sum()),
-    "difference of squares": ("lt", lambda x: torch.where(x[0] * x[0] < x[1] * x[1], 3 * x[0], x[1])),
+    "square not above 0": ("le", lambda x: torch.where(x * x <= 0, 0 * x, 2 * x).sum()),
 }
 SURROGATES: dict[str, tuple[str, Function]] = {
     "detached rounding": ("", lambda x: (x + (x.round() - x).detach()).sum()),

@@ -190,14 +190,14 @@ def weighted(function: Function) -> Function:
 @functions
 def test_there_are_ten_and_they_are_one_function(spellings: list[Function], point: list[float]) -> None:
     assert len(spellings) >= 10
-    for nearby in torch.randn(5, len(point), dtype=torch.float64, generator=torch.Generator().manual_seed(0)):
+    for nearby in torch.randn(2, len(point), dtype=torch.float64, generator=torch.Generator().manual_seed(0)):
         for x in (torch.tensor(point, dtype=torch.float64), torch.tensor(point) + nearby):
             first, *rest = (function(x) for function in spellings)
             assert all(torch.allclose(first, each, rtol=0, atol=1e-12) for each in rest)
 
 
 @functions
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_they_have_one_gradient(spellings: list[Function], point: list[float], seed: int) -> None:
     x = torch.tensor(point, dtype=torch.float64)
     first, *rest = (subgrad.grad(weighted(function), seed=seed)(x) for function in spellings)
@@ -210,18 +210,5 @@ def test_they_have_one_gradient(spellings: list[Function], point: list[float], s
 @functions
 def test_torch_gives_several(spellings: list[Function], point: list[float]) -> None:
     x = torch.tensor(point, dtype=torch.float64)
-    found = {tuple(torch.func.grad(weighted(function))(x).mul(1e6).round().tolist()) for function in plain(spellings)}
+    found = {tuple(torch.func.grad(weighted(function))(x).mul(1e6).round().tolist()) for function in spellings}
     assert len(found) > 1
-
-
-def plain(spellings: list[Function]) -> list[Function]:
-    """Those that torch.func can differentiate: Python branches cannot read what is tracked there in some versions."""
-    x = torch.zeros(3, dtype=torch.float64)
-    kept = []
-    for function in spellings:
-        try:
-            torch.func.grad(weighted(function))(x)
-        except RuntimeError:
-            continue
-        kept.append(function)
-    return kept
