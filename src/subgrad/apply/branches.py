@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class Call:
         run: what was called, functional or in place, with torch's own derivative.
         native: the functional form.
         written: whether the call writes into ``self``.
+        memo: what a rule has computed for this call and will need again.
     """
 
     op: Operator
@@ -43,6 +44,7 @@ class Call:
     run: Callable[[], Any]
     native: Callable[[Arguments], Any]
     written: bool
+    memo: dict[str, Any] = field(default_factory=dict)
 
 
 _library: torch.library.Library | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from subgrad.clarke.linear import carrying_tangents, tangent
 from subgrad.clarke.passes import Decide, lines
-from subgrad.clarke.program import Found, Program, beside_compiled_code, check_value, find
+from subgrad.clarke.program import Found, Memory, Program, beside_compiled_code, check_value, find
 from subgrad.clarke.refused import Refused
 
 Argnums = int | tuple[int, ...]
@@ -115,10 +116,12 @@ def value_and_grad(
     (tensor(0.), tensor(1.))
     """
 
+    memory = Memory()
+
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol))
+        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol, memory=memory))
         value = (found.value, without_graph(found.aux)) if has_aux else found.value
         return value, arguments.shaped(found.gradient)
 
@@ -152,10 +155,12 @@ def grad(
         Refused: where the program has no such gradient; the message has its line.
     """
 
+    memory = Memory()
+
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol))
+        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol, memory=memory))
         result = arguments.shaped(found.gradient)
         return (result, without_graph(found.aux)) if has_aux else result
 
@@ -181,6 +186,9 @@ def element(
     return found
 
 
+_memories: WeakKeyDictionary[Any, Memory] = WeakKeyDictionary()  # by the code of a closure, often made anew
+
+
 def backward(
     closure: Callable[[], Tensor], params: Iterable[Tensor] | Tensor, seed: int = 0, tol: float = 0.0
 ) -> Tensor:
@@ -198,7 +206,9 @@ def backward(
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     if not all(leaf.is_leaf for leaf in wanted):
         raise RuntimeError("Only leaves, as the parameters of a module, have a .grad to add to.")
-    found = find(Program(lambda _: (closure(), None), wanted, held=True), seed, tol)
+    memory = _memories.setdefault(getattr(closure, "__code__", closure), Memory())
+    program = Program(lambda _: (closure(), None), wanted, held=True)
+    found = beside_compiled_code(lambda: find(program, seed, tol, memory=memory))
     for leaf, gradient in zip(wanted, found.gradient, strict=True):
         if gradient is not None:
             leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
@@ -234,15 +244,35 @@ def jvp(
         value, aux = arguments.call([leaf.detach().clone() for leaf in arguments.leaves])
     leaves, shape = pytree.tree_flatten(value)
     found, undecided = _slopes(program, Decide(tol), direction, leaves)
-    if undecided:
-        other, _ = _slopes(program, Decide(tol, flip=torch.ones_like), direction, leaves)
-        if not all(torch.allclose(one, two, rtol=1e-3, atol=1e-6) for one, two in zip(found, other, strict=True)):
+    if undecided and not _is_the_same_otherwise(program, direction, leaves, found, tol):
+        nearby = pytree.tree_leaves(program.moved(direction, STEP))
+        if not all(map(_moves_as, found, leaves, nearby)):
             raise Refused(
                 f"{undecided[0]} ties in its values and in their derivatives in this direction, and what follows from "
                 "it differs."
             )
     result = value, pytree.tree_unflatten(found, shape)
     return (*result, aux) if has_aux else result
+
+
+STEP = 2.0**-13  # along a direction, to see how values move where derivatives cannot tell
+
+
+def _is_the_same_otherwise(
+    program: Program, direction: list[Tensor], leaves: list[Any], found: list[Tensor], tol: float
+) -> bool:
+    """Whether other answers to what nothing decides give the same derivative."""
+    try:
+        other, _ = _slopes(program, Decide(tol, flip=torch.ones_like), direction, leaves)
+    except (RuntimeError, ValueError, IndexError):  # answers that no point gives may not fit together
+        return False
+    return all(torch.allclose(one, two, rtol=1e-3, atol=1e-6) for one, two in zip(found, other, strict=True))
+
+
+def _moves_as(slope: Tensor, value: Any, nearby: Any) -> bool:
+    quotient = (nearby.double() - value.double()) / STEP
+    noise = 8 * torch.finfo(value.dtype).eps / STEP * (1 + float(value.abs().max()))
+    return bool(((quotient - slope).abs() <= 0.02 * (1 + quotient.abs() + slope.abs()) + noise).all())
 
 
 def _slopes(

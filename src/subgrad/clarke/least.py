@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from subgrad.clarke.generic import random_direction
 from subgrad.clarke.gradients import Argnums, Arguments, Element
-from subgrad.clarke.program import Found, find, random_direction
+from subgrad.clarke.program import Found, find
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class MinNorm:
     Attributes:
         element: shaped as what the program was differentiated in.
         norm: its Euclidean norm. 0, to accuracy, certifies a minimiser if the function is convex.
-        gap: by how much the square of the norm could still be larger than that of the least element of the whole set, if
-            the function is convex.
+        gap: by how much the square of the norm could still be larger than that of the least element of the set, if the
+            function is convex.
         used: how many elements were computed.
         convex: whether all of them fit a convex function. Where not, the hull may be smaller than the set.
         tol: what was closer than this counted as tied. If it is not 0, the set is that of a nearby point.
@@ -75,9 +76,12 @@ def min_norm(
         if search.is_smooth:
             norm = float(first.norm())
             return MinNorm(arguments.shaped(_split(first, arguments.leaves)), norm, 0.0, 1, True, tol)
-        point, gap = search.wolfe(first, accuracy, max_elements)
+        point, gap = search.wolfe(first, search.ask, accuracy, max_elements)
+        is_convex = search.is_convex()
+        if not is_convex:  # then more has been found than was asked for, and all of it counts
+            point, gap = search.wolfe(first, search.known, accuracy, max_elements)
         element = arguments.shaped(_split(point, arguments.leaves))
-        return MinNorm(element, float(point.norm()), gap, search.used, search.is_convex(), tol)
+        return MinNorm(element, float(point.norm()), gap, search.used, is_convex, tol)
 
     return least
 
@@ -111,15 +115,21 @@ class _Search:
         self.elements.append(flat)
         return flat
 
-    def wolfe(self, first: Tensor, accuracy: float | None, most: int) -> tuple[Tensor, float]:
+    def known(self, direction: Tensor) -> Tensor:
+        """The element along a direction, of those that have been found."""
+        return self.elements[int((torch.stack(self.elements) @ direction).argmax())]
+
+    def wolfe(
+        self, first: Tensor, ask: Callable[[Tensor], Tensor], accuracy: float | None, most: int
+    ) -> tuple[Tensor, float]:
         """The least point of the hull of what is found, and the gap to the least of all."""
         corral, weights, point, gap = [first], first.new_ones(1), first, float("inf")
-        while self.used < most:
+        for _ in range(most):
             scale = max(float(each.dot(each)) for each in corral)
             allowed = (accuracy if accuracy is not None else 16 * self.rounding) * max(scale, 1e-300)
             if float(point.dot(point)) <= allowed * self.rounding:
                 return torch.zeros_like(point), 0.0
-            vertex = self.ask(-point)
+            vertex = ask(-point)
             gap = max(float(point.dot(point) - point.dot(vertex)), 0.0)
             if gap <= allowed or any(torch.equal(vertex, each) for each in corral):
                 return point, gap
@@ -128,7 +138,9 @@ class _Search:
         return point, gap
 
     def is_convex(self) -> bool:
-        """Slopes of a convex function are at least the product with any element."""
+        """Slopes of a convex function are at least the product with any element; asked both ways, they tell."""
+        for ahead, _ in list(self.asked[:1] + self.asked[-1:]):
+            self.ask(-ahead)
         elements = torch.stack(self.elements)
         scale = float(elements.norm(dim=1).amax())
         for ahead, slope in self.asked:

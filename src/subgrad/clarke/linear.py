@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch._C import _AutoDispatchBelowADInplaceOrView as values
 from torch.autograd import forward_ad
@@ -83,10 +82,7 @@ def weighted(value: Tensor, operands: Sequence[Tensor], weights: Sequence[Tensor
 
 
 def _times(vector: Tensor, weight: Tensor | None) -> Tensor:
-    """Exactly 0 where the weight is, whatever comes in."""
-    if weight is None:
-        return vector
-    return torch.where(weight == 0, 0, vector * weight)
+    return vector if weight is None else vector * weight
 
 
 class _Weighted(Gate):

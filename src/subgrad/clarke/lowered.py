@@ -157,7 +157,7 @@ def _summed(arguments: Any, bags: int) -> Tensor:
 
 
 class Aligned:
-    """The rule of `ctc_loss`, which is smooth and has no forward mode: the derivative of each loss, from its gradient."""
+    """The rule of `ctc_loss`, smooth and without forward mode: the derivative of each loss, from its gradient."""
 
     is_site, wholly = True, True
 
@@ -265,10 +265,13 @@ class Around:
 
 
 class Attention(Around):
-    """Fused attention has no forward mode: the tangent pass takes the one that is written out."""
+    """Fused attention has no forward mode: the tangent pass takes the one that is written out.
+
+    So do the others where there is dropout, since each draws random numbers in its own way.
+    """
 
     def around(self, call: Call, current: Any) -> Any:
-        if not isinstance(current, Decide):
+        if not isinstance(current, Decide) and not call.arguments["dropout_p"]:
             return call.run()
         with sdpa_kernel(SDPBackend.MATH):
             return call.run()
@@ -303,7 +306,10 @@ class Normalised(Around):
 
     def around(self, call: Call, current: Any) -> Any:
         kept = [call.arguments["running_mean"], call.arguments["running_var"]]
-        if isinstance(current, Look) or not call.arguments[self.training] or kept[0] is None:
+        if not call.arguments[self.training] or kept[0] is None:
+            return call.run()
+        if isinstance(current, Look):
+            current.counts = True
             return call.run()
         copies = {"running_mean": kept[0].clone(), "running_var": kept[1].clone()}
         return call.native({**call.arguments, **copies})

@@ -60,6 +60,7 @@ class Norm:
         return (u.abs() <= tol).any()
 
     def decide(self, call: Call, at: Decide) -> Tensor:
+        at.require_a_direction_without_form()
         p, dim = self.power(call.arguments), self.dim(call.arguments)
         u = self.vectors(call.arguments)
         moved = tangent(u)
@@ -162,6 +163,7 @@ class Renormed:
         return torch.stack(found).any() if found else False
 
     def decide(self, call: Call, at: Decide) -> tuple[Tensor, Tensor]:
+        at.require_a_direction_without_form()
         p, largest = call.arguments["p"], call.arguments["maxnorm"]
         rows = slices(call.arguments["self"], call.arguments["dim"])
         moved = tangent(rows)

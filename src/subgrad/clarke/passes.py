@@ -5,7 +5,7 @@ A *site* is one call of an operator that has a rule. Sites are numbered as they 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
+from subgrad.clarke.generic import NotGeneric
 from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, tangent, values
 from subgrad.clarke.refused import Refused, here
 
@@ -62,6 +63,7 @@ class Look:
     tol: float
     sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
     leaks: bool = False  # derivatives were cut somewhere: only the other passes can tell whether that matters
+    counts: bool = False  # batch statistics are kept
 
     def run(self, rule: Rule, call: Call) -> Any:
         if not differentiated(call):
@@ -100,6 +102,10 @@ class Decide:
         undecided: flags of such comparisons, and where they stand in the program.
         unexpected: flags of sites that met none in the plain run.
         changed: flags of what answered otherwise than its values say, and where it stands: the program may jump there.
+        factors: of those parts of the direction that are products.
+        leaks: as for the plain run.
+        is_first: there was no plain run before; ``expected`` is what an earlier one met.
+        seen: flags of sites that met a kink then.
     """
 
     tol: float
@@ -109,6 +115,10 @@ class Decide:
     undecided: list[tuple[Tensor, str]] = field(default_factory=list)
     unexpected: list[Tensor | bool] = field(default_factory=list)
     changed: list[tuple[Tensor, str]] = field(default_factory=list)
+    factors: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    leaks: bool = False
+    is_first: bool = False
+    seen: list[Tensor | bool] = field(default_factory=list)
 
     def run(self, rule: Rule, call: Call) -> Any:
         # What formulas of forward mode call is not differentiated any more.
@@ -118,10 +128,12 @@ class Decide:
             return rule.around(call, self)
         name, branch = site(call), None
         meets = self._meets_a_kink(name)
-        if not meets:
+        if not meets or self.is_first:
             with values():
                 found = rule.hits(call, self.tol)
-            if meets is None:  # not known from the plain run
+            if meets:
+                self.seen.append(found)
+            elif meets is None:  # not known from the plain run
                 meets = bool(found)
             else:
                 self.unexpected.append(found)
@@ -148,6 +160,11 @@ class Decide:
             return
         raise Refused(f"A checkpoint at {here()} recomputes what detach or no_grad has cut: its branches are lost.")
 
+    def require_a_direction_without_form(self) -> None:
+        """For what is not linear in the direction."""
+        if self.factors:
+            raise NotGeneric
+
     def answered(self, name: str, undecided: Tensor, changed: Tensor) -> None:
         line = f"{name} at {here()}"
         self.undecided.append((undecided.any(), line))
@@ -160,7 +177,7 @@ def lines(noted: list[tuple[Tensor, str]]) -> list[str]:
     return list(dict.fromkeys(line for flag, (_, line) in zip(flags, noted, strict=True) if flag))
 
 
-class DoesNotRepeat(Exception):
+class DoesNotRepeat(Exception):  # noqa: N818
     """A replay met other sites than the tangent pass."""
 
 
@@ -177,8 +194,9 @@ class Replay:
             return call.run()
         if not rule.is_site:
             return rule.around(call, self)
-        name, branch = self.script[self.place] if self.place < len(self.script) else (None, None)
-        if name != site(call):
+        name = site(call)
+        wanted, branch = self.script[self.place] if self.place < len(self.script) else (None, None)
+        if wanted != name:
             raise DoesNotRepeat(f"{call.op.op} at {here()} is met where it was not before")
         if not self.is_forked:
             self.script[self.place] = (name, None)  # its memory is needed for what the program keeps

@@ -18,11 +18,8 @@ from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import Kink
 from subgrad.kinks.sets import Ball, Jump, Slopes, Ties
 
-# Operators whose slopes are all -1, 0 or 1: a byte holds one.
-FLAT = frozenset(
-    "relu abs hardtanh softshrink threshold clamp clamp_min clamp_max maximum minimum fmax fmin clamp_min.Tensor "
-    "clamp_max.Tensor clamp.Tensor copysign.Tensor copysign.Scalar".split()
-)
+# Operators whose slopes are all 0 or 1: a byte holds one.
+FLAT = ("maximum", "minimum", "fmax", "fmin", "clamp_min.Tensor", "clamp_max.Tensor", "clamp.Tensor")
 
 
 @dataclass(frozen=True)
@@ -80,6 +77,8 @@ class Pointwise:
 
     def decide(self, call: Call, at: Decide) -> list[Met] | None:
         tangents = {name: tangent(call.arguments[name]) for name in call.op.tensor_names}
+        if any(isinstance(kink.set, Ball) for kink in call.op.kinks):
+            at.require_a_direction_without_form()
         with values():
             return [self._met(kink, call, tangents, at.tol) for kink in _applying(call)] or None
 

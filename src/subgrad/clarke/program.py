@@ -19,8 +19,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from subgrad.apply import branches
 from subgrad.apply.active import Scope
 from subgrad.apply.passing import here, running
+from subgrad.clarke.generic import Direction, NotGeneric, random_direction
 from subgrad.clarke.linear import carries_tangents, carrying_tangents, tangent
-from subgrad.clarke.passes import Decide, DoesNotRepeat, Look, Replay, Site, lines
+from subgrad.clarke.passes import Decide, DoesNotRepeat, Look, Replay, Site, lines, read
 from subgrad.clarke.refused import Refused, where_raised
 from subgrad.clarke.rules import rules
 from subgrad.clarke.watch import Watch
@@ -104,6 +105,7 @@ class Program:
 
     def with_tangents(self, current: Decide, direction: Vector) -> tuple[Any, Any]:
         """Run it on values and tangents; the value with its tangent, and the rest."""
+        current.factors = getattr(direction, "factors", {})
         with torch.no_grad():
             return self._forward(current, self._duals(self.leaves, direction))
 
@@ -212,7 +214,7 @@ def beside_compiled_code(run: Callable[[], Any]) -> Any:
     """Run as it is, also where a compiled function calls."""
     if "torch._dynamo" not in sys.modules:
         return run()
-    return torch.compiler.disable(run)()
+    return torch.compiler.disable(run)()  # pyright: ignore[reportCallIssue]
 
 
 @contextmanager
@@ -243,7 +245,7 @@ def _statistics_kept() -> Iterator[None]:
     def uncount(module: Any, _: Any) -> None:
         is_counting = isinstance(module, _NormBase) and module.training and module.num_batches_tracked is not None
         if is_counting and here.current is not None:
-            module.num_batches_tracked.sub_(1)
+            module.num_batches_tracked.sub_(1)  # type: ignore[union-attr]
 
     hook = register_module_forward_pre_hook(uncount)
     try:
@@ -261,18 +263,6 @@ def _without_fast_paths() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def random_direction(leaves: Sequence[Tensor], seed: int) -> tuple[Tensor, ...]:
-    generators: dict[torch.device, torch.Generator] = {}
-    found = []
-    for leaf in leaves:
-        if leaf.device not in generators:
-            generators[leaf.device] = torch.Generator(leaf.device).manual_seed(seed)
-        wide = torch.float64 if leaf.dtype == torch.float64 else torch.float32
-        drawn = torch.randn(leaf.shape, generator=generators[leaf.device], dtype=wide, device=leaf.device)
-        found.append(drawn.to(leaf.dtype))
-    return tuple(found)
 
 
 def look(program: Program, tol: float) -> tuple[Look, list[bool], list[Tensor], Tensor, Any]:
@@ -304,22 +294,82 @@ def _has_custom_functions(value: Tensor) -> bool:
     return False
 
 
+@dataclass
+class Memory:
+    """What the last run of a program met: where it met kinks there is no need to look for them first.
+
+    Only the time that is taken depends on it, never the result.
+    """
+
+    expected: list[tuple[Site, bool]] | None = None
+    tol: float = 0.0
+
+
+class MustLook(Exception):  # noqa: N818
+    """A plain run is needed after all."""
+
+
 def find(
-    program: Program, seed: int = 0, tol: float = 0.0, direction: Vector | None = None, certify: bool = False
+    program: Program,
+    seed: int = 0,
+    tol: float = 0.0,
+    direction: Vector | None = None,
+    certify: bool = False,
+    memory: Memory | None = None,
 ) -> Found:
     """One element; the plain gradient where no kink is met, unless a certificate is asked for."""
+    if memory is not None and memory.expected is not None and memory.tol == tol:
+        try:
+            return _without_looking(program, seed, memory)
+        except MustLook:
+            memory.expected = None
+            program.rewind()
     looked, flags, leaves, value, aux = look(program, tol)
     kinks = sum(flags)
     if not kinks and not looked.leaks and not certify:
         return Found(_gradient(value, leaves), value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
     expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
-    ahead = random_direction(program.leaves, seed) if direction is None else tuple(direction)
     search = _Search(program, value, tol, expected, looked.leaks)
-    found = search.along(ahead)
+    try:
+        ahead = random_direction(program.leaves, seed, products=True) if direction is None else Direction(direction)
+        found = search.along(ahead)
+    except NotGeneric:
+        ahead = random_direction(program.leaves, seed)
+        found = search.along(ahead)
     if search.turned:
         search.look_elsewhere(seed)
-    return Found(found.gradient, value, aux, kinks, ahead, found.slope, found.product)
+    elif memory is not None and aux is None and not (search.at_once or search.undecided or looked.counts):
+        memory.expected, memory.tol = expected, tol
+    return Found(found.gradient, value, aux, kinks, tuple(ahead), found.slope, found.product)
+
+
+def _without_looking(program: Program, seed: int, memory: Memory) -> Found:
+    """As after a plain run, where the program does what it did before and no comparison turned."""
+    assert memory.expected is not None
+    current = Decide(memory.tol, list(memory.expected), is_first=True)
+    ahead = random_direction(program.leaves, seed, products=True)
+    try:
+        with carrying_tangents():
+            out, aux = program.with_tangents(current, ahead)
+            moved = tangent(out)
+            slope = 0.0 if moved is None else moved.item()
+            reached = forward_ad.unpack_dual(out).primal.clone()
+        doubts = [*current.unexpected, *(flag for flag, _ in (*current.changed, *current.undecided))]
+        flags = read([*doubts, *current.seen])
+        if current.leaks or current.expected is None or aux is not None or any(flags[: len(doubts)]):
+            raise MustLook
+        gradient, value = program.replay(current.script)
+    except (NotGeneric, DoesNotRepeat):
+        raise MustLook from None
+    kinks = sum(flags[len(doubts) :])
+    if not kinks:
+        memory.expected = None
+    check_value(value, reached, current)
+    product, size = _product(gradient, ahead)
+    found = Found(gradient, value, None, kinks, tuple(ahead), slope, product)
+    _certify(found, size, ahead)
+    return found
 
 
 @dataclass
@@ -330,6 +380,7 @@ class _Search:
         expected: the sites of the plain run, and whether they met a kink.
         at_once: decide and record in one pass, which costs more, since a replay could not follow.
         turned: whether comparisons or jumps answered otherwise than their values say.
+        undecided: whether some could not decide.
     """
 
     program: Program
@@ -338,12 +389,14 @@ class _Search:
     expected: list[tuple[Site, bool]]
     at_once: bool
     turned: bool = False
+    undecided: bool = False
 
     def along(self, ahead: Vector) -> Found:
         """The element that a direction decides on, with its certificate."""
         found, current = self.decided(ahead, Decide(self.tol, None if self.at_once else self.expected))
         self.turned = bool(lines(current.changed))
         undecided = lines(current.undecided)
+        self.undecided = bool(undecided)
         if undecided and not self._is_the_same_otherwise(ahead, found) and not self._is_so_nearby(ahead, found):
             raise Refused(
                 f"{undecided[0]} ties in its values and in their derivatives, and what follows from it differs: the "
@@ -371,8 +424,9 @@ class _Search:
             self.at_once = True
             return self.decided(ahead, Decide(self.tol, flip=current.flip))
         check_value(self.value, again, current)
-        found = Found(gradient, self.value, slope=slope, product=_product(gradient, ahead))
-        _certify(found, ahead)
+        product, size = _product(gradient, ahead)
+        found = Found(gradient, self.value, slope=slope, product=product)
+        _certify(found, size, ahead)
         return found, current
 
     def _require_repetition(self, current: Decide, error: DoesNotRepeat) -> None:
@@ -461,24 +515,40 @@ def check_value(value: Tensor, reached: Tensor, current: Decide) -> None:
     )
 
 
-def _product(gradient: Sequence[Tensor | None], ahead: Vector) -> float:
-    pairs = zip(gradient, ahead, strict=True)
-    return float(sum((each * v).sum(dtype=torch.float64) for each, v in pairs if each is not None))
+def _product(gradient: Sequence[Tensor | None], ahead: Vector) -> tuple[float, float]:
+    """The gradient times the direction, and the size of what is summed."""
+    sums, sizes = [], []
+    for each, v in zip(gradient, ahead, strict=True):
+        if each is not None:
+            if each.numel() > SMALL and each.dtype in (torch.float32, torch.float64):
+                # As large as for a direction that knows nothing of the gradient, which it does not.
+                sums.append(torch.dot(each.reshape(-1), v.reshape(-1)).double())
+                sizes.append(torch.linalg.vector_norm(each).double() * (_length(v) / each.numel() ** 0.5))
+            else:
+                sums.append((each * v).sum(dtype=torch.float64))
+                sizes.append(torch.linalg.vector_norm(each * v, dtype=torch.float64))
+    if not sums:
+        return 0.0, 0.0
+    product, size = torch.stack([torch.stack(sums).sum(), torch.stack(sizes).norm()]).tolist()
+    return product, size
 
 
-def _certify(found: Found, ahead: Vector) -> None:
+def _length(v: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(
+        v, dtype=None if v.dtype in (torch.float32, torch.float64) else torch.float64
+    ).double()
+
+
+def _certify(found: Found, size: float, ahead: Vector) -> None:
     """The gradient times the direction is the slope, to what rounding allows."""
     assert found.slope is not None
     assert found.product is not None
-    pairs = [(each, v) for each, v in zip(found.gradient, ahead, strict=True) if each is not None]
-    size = sum(float((each * v).double().norm()) for each, v in pairs)
     if size != size or size == float("inf"):
         return  # nothing is hidden: the gradient itself is not finite
     rounding = max((torch.finfo(v.dtype).eps for v in ahead), default=0.0)
     # What cancels in the sums of a program leaves a rest, too.
-    rest = (
-        1000 * rounding * sum(float(v.double().norm()) for v in ahead) * (1 + float(found.value.detach().abs().max()))
-    )
+    length = float(torch.stack([_length(v) for v in ahead]).norm())
+    rest = 1000 * rounding * length * (1 + float(found.value.abs().max()))
     if not abs(found.product - found.slope) <= min(32 * rounding**0.5, 0.25) * (size + abs(found.slope)) + rest:
         raise Refused(
             f"The gradient that torch derives is not that of the program's values: along the direction it says "

@@ -11,7 +11,7 @@ import torch
 _NOT_THE_USER = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
 
 
-class Refused(RuntimeError):
+class Refused(RuntimeError):  # noqa: N818
     """The program has no generalised gradient here, or none that can be found."""
 
 

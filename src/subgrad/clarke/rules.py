@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from subgrad.apply.operators import exists
+from subgrad.clarke.bent import BENT, Bent
 from subgrad.clarke.comparisons import COMPARISONS, SEARCHES, Comparison, Jumping, Steep, Stepping, Surrogate
 from subgrad.clarke.lowered import AROUND, BY_HAND, CELLS, LOSSES
 from subgrad.clarke.norms import NORMS
@@ -27,6 +28,7 @@ STEPS += ("softplus", "angle")
 def rules() -> dict[str, Any]:
     """The rule of every operator that has one."""
     found: dict[str, Any] = {op: Pointwise() for op in KINKS.entrywise if op not in COMPOSITES}
+    found |= {op: Bent() for op in BENT}
     for op in KINKS.overloads:
         if op in found or op in FOLLOWS or op in COMPOSITES:
             continue

@@ -26,7 +26,7 @@ class _Selection:
             return out, self.met(call, out)
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
-        return True if tol > 0 else self.met(call, call.native(call.arguments))
+        return True if tol > 0 else self.met(call, _values_of(call))
 
     def met(self, call: Call, out: Any) -> Tensor | bool:
         raise NotImplementedError
@@ -105,8 +105,10 @@ def _first(candidates: Tensor, ahead: Tensor, largest: bool) -> Tensor:
 
 
 def _values_of(call: Call) -> Any:
-    with values():
-        return call.native(call.arguments)
+    if "values" not in call.memo:
+        with values():
+            call.memo["values"] = call.native(call.arguments)
+    return call.memo["values"]
 
 
 def _as_list(out: Any) -> list[Tensor]:
@@ -116,11 +118,41 @@ def _as_list(out: Any) -> list[Tensor]:
 # Pooling.
 
 
+@dataclass(frozen=True)
+class _Blocks:
+    """A plane as windows side by side: each spatial dimension becomes two, that of windows and that inside."""
+
+    kernel: tuple[int, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for place, size in enumerate(reversed(self.kernel)):
+            x = x.unflatten(-1 - 2 * place, (-1, size))
+        return x
+
+    def spread(self, best: Tensor) -> Tensor:
+        for place in range(len(self.kernel)):
+            best = best.unsqueeze(best.ndim - 2 * place)
+        return best
+
+
 class Pooled(_Selection):
     """The rule of max-pooling; a branch is the indices that it returns besides its values."""
 
     def __init__(self, dims: int, windows_of: Any, *names: str):
         self.dims, self.windows_of, self.names = dims, windows_of, names
+
+    def _blocks(self, call: Call, best: Tensor) -> _Blocks | None:
+        """Windows that lie side by side and cover all of a plane, as they do most often."""
+        given, x = call.arguments, call.arguments["self"]
+        if self.windows_of is not regular or not x.is_contiguous():
+            return None
+        kernel = list(given["kernel_size"]) * (self.dims if len(given["kernel_size"]) == 1 else 1)
+        stride = list(given["stride"] or kernel) * (self.dims if len(given["stride"]) == 1 else 1)
+        plain = kernel == stride and not any(given["padding"]) and set(given["dilation"]) == {1}
+        covers = all(
+            b * k == size for b, k, size in zip(best.shape[-self.dims :], kernel, x.shape[-self.dims :], strict=True)
+        )
+        return _Blocks(tuple(kernel)) if plain and covers else None
 
     def _windows(self, call: Call) -> Any:
         return self.windows_of(call.arguments["self"], *(call.arguments[name] for name in self.names))
@@ -129,35 +161,52 @@ class Pooled(_Selection):
         best, _ = out
         if best.numel() == 0:
             return False
+        blocks = self._blocks(call, best)
+        if blocks is not None:
+            return torch.count_nonzero(blocks(call.arguments["self"]) == blocks.spread(best)) > best.numel()
         count = torch.zeros_like(best, dtype=torch.uint8)
-        for entries, valid in self._windows(call).columns(call.arguments["self"]):
-            count += (entries == best) & valid
+        for entries, valid in _columns(self._windows(call), call.arguments["self"]):
+            count += (entries == best) if valid is None else (entries == best) & valid
         return (count > 1).any()
 
-    def decide(self, call: Call, at: Decide) -> Tensor:
+    def decide(self, call: Call, at: Decide) -> tuple[Tensor, bool]:
         x, moved = call.arguments["self"], tangent(call.arguments["self"])
         assert moved is not None
-        with values():
-            best, indices = call.native(call.arguments)
-            windows = self._windows(call)
-            ahead = torch.full_like(best, -torch.inf)
-            chosen = indices.clone()
-            places = windows.positions
-            for column, ((entries, valid), (tangents, _)) in enumerate(
-                zip(windows.columns(x), windows.columns(moved), strict=True)
-            ):
-                near = entries == best if at.tol == 0 else (entries - best).abs() <= at.tol
-                better = near & valid & (tangents > ahead)
-                ahead = torch.where(better, tangents, ahead)
-                place = places[..., column].reshape(*places.shape[:-2], *windows.shape).expand_as(chosen)
-                chosen = torch.where(better, place, chosen)
-            return chosen
-
-    def along(self, call: Call, branch: Tensor) -> Any:
-        x = call.arguments["self"]
         best, _ = _values_of(call)
-        picked = x.flatten(-self.dims).gather(-1, branch.flatten(-self.dims)).view_as(branch)
-        return valued(picked, best), branch
+        with values():
+            blocks = self._blocks(call, best)
+            if blocks is not None and at.tol == 0:
+                behind = blocks(x) != blocks.spread(best)
+                ahead = blocks(moved) - (4 * moved.abs().amax() + 1).clamp(max=torch.finfo(x.dtype).max / 4) * behind
+                return call.native({**call.arguments, "self": ahead.view(x.shape)})[1], not at.is_first
+            windows = self._windows(call)
+            # Sums and products, since `torch.where` takes several times longer on the CPU.
+            far = (4 * moved.abs().amax() + 1).clamp(max=torch.finfo(x.dtype).max / 4)
+            ahead = (-2 * far).expand_as(best)
+            chosen = torch.zeros_like(best, dtype=torch.uint8 if windows.positions.shape[-1] < 256 else torch.long)
+            pairs = zip(_columns(windows, x), _columns(windows, moved), strict=True)
+            for column, ((entries, valid), (tangents, _)) in enumerate(pairs):
+                behind = entries != best if at.tol == 0 else (entries - best).abs() > at.tol
+                if valid is not None:
+                    behind |= ~valid
+                place = tangents - far * behind
+                better = place > ahead
+                ahead = torch.maximum(ahead, place)
+                chosen += (column - chosen) * better
+            lines = chosen.flatten(-self.dims).unsqueeze(-1).long()
+            positions = windows.positions.expand(*lines.shape[:-1], windows.positions.shape[-1])
+            return positions.gather(-1, lines).reshape(best.shape), at.tol == 0 and not at.is_first
+
+    def along(self, call: Call, branch: tuple[Tensor, bool]) -> Any:
+        x, (chosen, is_exact) = call.arguments["self"], branch
+        picked = x.flatten(-self.dims).gather(-1, chosen.flatten(-self.dims)).view_as(chosen)
+        return picked if is_exact else valued(picked, _values_of(call)[0]), chosen
+
+
+def _columns(windows: Any, x: Tensor) -> Any:
+    """Candidate after candidate, and whether it exists; None if all do."""
+    whole = windows.slices and not any(windows.padding)
+    return ((entries, None if whole else valid) for entries, valid in windows.columns(x))
 
 
 # All others: the operator itself, applied to ranks.

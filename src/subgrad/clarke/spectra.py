@@ -54,6 +54,7 @@ class Eigenvalues(_Spectrum):
         return out[0]
 
     def decide(self, call: Call, at: Decide) -> Tensor:
+        at.require_a_direction_without_form()
         moved = tangent(call.arguments["A"])
         assert moved is not None
         with values():
@@ -88,6 +89,7 @@ class SingularValues(_Spectrum):
         return out[1]
 
     def decide(self, call: Call, at: Decide) -> tuple[Tensor, Tensor]:
+        at.require_a_direction_without_form()
         moved = tangent(call.arguments["A"])
         assert moved is not None
         with values():

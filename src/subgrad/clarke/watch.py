@@ -7,12 +7,14 @@ ignores it and that matters, as in straight-through tricks, the certificate fail
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from subgrad.clarke.generic import convolved, linear
 from subgrad.clarke.linear import tangent, with_tangent
 from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.refused import Refused, here
@@ -23,11 +25,20 @@ READ = frozenset((Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Te
 STRAIGHT_THROUGH = frozenset((torch.nn.functional.gumbel_softmax,))
 # What asks floating-point numbers whether they are 0, or rounds them, is put in words that have rules.
 ASK_FOR_ZERO = frozenset(
-    (Tensor.bool, Tensor.__bool__, Tensor.nonzero, torch.nonzero, Tensor.logical_not, torch.logical_not)
-    + (Tensor.any, torch.any, Tensor.all, torch.all, Tensor.count_nonzero, torch.count_nonzero)
+    (
+        *(Tensor.bool, Tensor.__bool__, Tensor.nonzero, torch.nonzero, Tensor.logical_not, torch.logical_not),
+        *(Tensor.any, torch.any, Tensor.all, torch.all, Tensor.count_nonzero, torch.count_nonzero),
+    )
 )
 ROUND = frozenset((Tensor.long, Tensor.int, Tensor.short))
 NOTEWORTHY = DETACHED | READ | STRAIGHT_THROUGH | ASK_FOR_ZERO | ROUND
+
+
+# With a direction that is a product these cost little in the tangent pass.
+MULTIPLY: dict[Any, Any] = {
+    torch.nn.functional.linear: linear,
+    **{each: partial(convolved, each) for each in (torch.conv1d, torch.conv2d, torch.conv3d)},
+}
 
 
 class Watch(TorchFunctionMode):
@@ -40,6 +51,8 @@ class Watch(TorchFunctionMode):
         self.decides = isinstance(current, Decide)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in MULTIPLY and self.decides and self.current.factors:
+            return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
         if func in NOTEWORTHY:
             return self._noteworthy(func, args, kwargs or {})
         if self.looks and not torch.is_grad_enabled() and getattr(func, "__name__", "") != "__get__":
@@ -67,6 +80,7 @@ class Watch(TorchFunctionMode):
             return func(*args, **kwargs)
         if func in READ:
             _refuse_to_read(func)
+        self.current.leaks = True
         return with_tangent(func(*args, **kwargs), found.clone())
 
 
