@@ -58,6 +58,7 @@ STEEP: dict[str, tuple[str, Function]] = {
 }
 UNDECIDED: dict[str, tuple[str, Function]] = {
     "square above 0": ("gt", lambda x: torch.where(x * x > 0, 2 * x, 0 * x).sum()),
+    "index of the largest square": ("argmax", lambda x: x[(x * x).argmax()]),
     "square not above 0": ("le", lambda x: torch.where(x * x <= 0, 0 * x, 2 * x).sum()),
 }
 SURROGATES: dict[str, tuple[str, Function]] = {
