@@ -108,7 +108,7 @@ def cases(device: str, hit: bool) -> dict[str, tuple[nn.Module, Tensor]]:
         rows[::8], tokens[:, ::8] = 0, 0
     return {
         "MLP": (without_biases(perceptron(width, 6)), rows),
-        "ConvNet": (convolutions(64 if large else 16, hit), images),
+        "ConvNet": (convolutions(64 if large else 32, hit), images),
         "transformer": (without_biases(Transformer(width // 2, 6 if large else 3, 8)), tokens),
     }
 

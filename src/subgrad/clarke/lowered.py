@@ -271,7 +271,11 @@ class Attention(Around):
     """
 
     def around(self, call: Call, current: Any) -> Any:
-        if not isinstance(current, Decide) and not call.arguments["dropout_p"]:
+        is_random = bool(call.arguments["dropout_p"])
+        if isinstance(current, Look) and not current.by_formula:
+            current.redraws |= is_random
+            return call.run()
+        if not isinstance(current, Decide) and not is_random:
             return call.run()
         with sdpa_kernel(SDPBackend.MATH):
             return call.run()
@@ -290,6 +294,13 @@ class Recurrent(Around):
             return call.run()
 
 
+class Unflattened(Around):
+    """Recurrent layers lay out new weights for their fused operators, which the tangent pass does not use."""
+
+    def around(self, call: Call, current: Any) -> Any:
+        return call.arguments["weight_arr"][0].new_empty(0) if isinstance(current, Decide) else call.run()
+
+
 @contextmanager
 def _unfused() -> Iterator[None]:
     with ExitStack() as stack:
@@ -305,6 +316,8 @@ class Normalised(Around):
         self.training = training
 
     def around(self, call: Call, current: Any) -> Any:
+        if self.training == "training" and call.arguments["training"] and carries_tangents_alone():
+            return _normalised(call.arguments)
         kept = [call.arguments["running_mean"], call.arguments["running_var"]]
         if not call.arguments[self.training] or kept[0] is None:
             return call.run()
@@ -313,6 +326,30 @@ class Normalised(Around):
             return call.run()
         copies = {"running_mean": kept[0].clone(), "running_var": kept[1].clone()}
         return call.native({**call.arguments, **copies})
+
+
+def _normalised(arguments: Any) -> Tensor:
+    """Batch normalisation in the tangent pass, with fewer sweeps over the data than torch's own formula."""
+    x, weight, bias = (arguments[name] for name in ("input", "weight", "bias"))
+    moved, scaled, shifted = (tangent(each) for each in (x, weight, bias))
+    with values():
+        out, mean, inverse = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, arguments["eps"])
+        shape = [1, -1, *[1] * (x.ndim - 2)]
+        centred = (x - mean.view(shape).to(x.dtype)) * inverse.view(shape).to(x.dtype)
+        further = torch.zeros_like(out)
+        if moved is not None:
+            dims = [0, *range(2, x.ndim)]
+            slope = inverse if weight is None else inverse * weight
+            along = (centred * moved).mean(dims)
+            further = torch.addcmul(
+                -(slope * moved.mean(dims)).view(shape).to(x.dtype), moved, slope.view(shape).to(x.dtype)
+            )
+            scaled = -slope * along if scaled is None else scaled - slope * along
+        if scaled is not None:
+            further = torch.addcmul(further, centred, scaled.view(shape).to(x.dtype))
+        if shifted is not None:
+            further = further + shifted.view(shape)
+    return with_tangent(out, further)
 
 
 class Embedded(Around):
@@ -361,6 +398,7 @@ def _at(result: Tensor, dim: int, x: Tensor) -> int:
 AROUND: dict[str, Any] = {
     **{name + form: Quantile() for name in ("quantile", "nanquantile") for form in ("", ".scalar")},
     "scaled_dot_product_attention": Attention(),
+    "_cudnn_rnn_flatten_weight": Unflattened(),
     "batch_norm": Normalised("training"),
     "instance_norm": Normalised("use_input_stats"),
     "embedding": Embedded(),

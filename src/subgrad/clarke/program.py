@@ -265,12 +265,16 @@ def _without_fast_paths() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def look(program: Program, tol: float) -> tuple[Look, list[bool], list[Tensor], Tensor, Any]:
-    current = Look(tol)
+def look(program: Program, tol: float, by_formula: bool = False) -> tuple[Look, list[bool], list[Tensor], Tensor, Any]:
+    current = Look(tol, by_formula=by_formula)
     leaves, value, aux = program.plain(current)
     _require_scalar(value)
     flags = current.flags()
     current.leaks |= _has_custom_functions(value)
+    if current.redraws and (any(flags) or current.leaks):
+        del leaves, value, aux
+        program.rewind()
+        return look(program, tol, by_formula=True)
     return current, flags, leaves, value, aux
 
 

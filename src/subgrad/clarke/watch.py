@@ -21,7 +21,9 @@ from subgrad.clarke.refused import Refused, here
 
 _data: Any = torch.Tensor.data
 DETACHED = frozenset((Tensor.detach, torch.detach, _data.__get__))
-READ = frozenset((Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__float__, Tensor.__int__))
+READ = frozenset(
+    (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__float__, Tensor.__int__, Tensor.__index__)
+)
 STRAIGHT_THROUGH = frozenset((torch.nn.functional.gumbel_softmax,))
 # What asks floating-point numbers whether they are 0, or rounds them, is put in words that have rules.
 ASK_FOR_ZERO = frozenset(
@@ -66,6 +68,8 @@ class Watch(TorchFunctionMode):
                 raise Refused(f"gumbel_softmax(hard=True) at {here()}: its gradient is that of another function.")
             return func(*args, **kwargs)
         if not isinstance(self_, Tensor) or not self_.is_floating_point():
+            if self.decides and (func in READ or func is Tensor.__bool__):
+                self.current.is_read = True
             return func(*args, **kwargs)
         if func in ASK_FOR_ZERO:
             return func(self_ != 0, *args[1:], **kwargs)
