@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 import subgrad
 from clarke.known import CASES, Case
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)  # float64 is that of all other tests
 
 
 def bent(x: Tensor, y: Tensor) -> Tensor:
