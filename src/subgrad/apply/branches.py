@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C import DispatchKey
 
 from subgrad.apply import compiled, dispatch
@@ -78,10 +79,24 @@ def _register(library: torch.library.Library, key: str, form: str, op: str, rule
     overload(form)._uncache_dispatch(getattr(DispatchKey, key))
 
 
+def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Numbers in the place of tensors reach a kernel as numbers, and torch's own takes tensors only."""
+    dtype = torch.result_type(args[0], args[1])
+    made = (each if isinstance(each, Tensor) or each is None else torch.tensor(each, dtype=dtype) for each in args[:2])
+    return (*made, *args[2:])
+
+
 def _kernel(op: Operator, covered: Callable[..., Any], rule: Any, written: bool) -> Callable[..., Any]:
     functional = overload(op.op)
+    takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if (
+            takes_two
+            and len(args) > 1
+            and isinstance(args[0 if isinstance(args[1], Tensor) else 1], int | float | complex)
+        ):
+            args = _with_tensors(args)
         current = here.current
         if current is None:
             return covered(keyset, *args, **kwargs)

@@ -7,14 +7,16 @@ it matters is found out by asking the program once more with other answers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
-from subgrad.clarke.linear import tangent, values
+from subgrad.clarke.linear import carries_tangents, tangent, values
 from subgrad.clarke.passes import Decide
+from subgrad.clarke.pointwise import Pointwise
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.sets import Jump
@@ -78,6 +80,92 @@ def _difference(one: Tensor | None, other: Tensor | None) -> Tensor:
         assert one is not None or other is not None
         return -other if one is None else one  # type: ignore[operator]
     return one - other
+
+
+class Truth:
+    """The rule of what asks floating-point numbers whether they are 0, or below; a branch is the answers, by name."""
+
+    is_site = True
+
+    def __init__(self, *operands: str, below: bool = False):
+        self.operands, self.below = operands, below
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return torch.stack([(call.arguments[name].abs() <= tol).any() for name in self.operands]).any()
+
+    def decide(self, call: Call, at: Decide) -> dict[str, Tensor]:
+        moved = {name: tangent(call.arguments[name]) for name in self.operands}
+        return {name: self._answer(call, name, found, at) for name, found in moved.items() if found is not None}
+
+    def _answer(self, call: Call, name: str, ahead: Tensor, at: Decide) -> Tensor:
+        x = call.arguments[name]
+        with values():
+            by_values = x.signbit() if self.below else x != 0
+            ties = x.abs() <= at.tol
+            still = ties & (ahead == 0)
+            answer = torch.where(ties & ~still, ahead < 0 if self.below else ahead != 0, by_values)
+            if at.flip is not None:
+                answer ^= still & at.flip(answer)
+            at.answered(call.op.op.partition(".")[0], still, answer ^ by_values)
+            return answer
+
+    def along(self, call: Call, branch: dict[str, Tensor]) -> Any:
+        with values():
+            return branch["self"].clone() if self.below else call.native({**call.arguments, **branch})
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+TRUTHS: dict[str, Any] = {
+    "signbit": Truth("self", below=True),
+    **{op: Truth("self") for op in ("logical_not", "nonzero", "count_nonzero", "count_nonzero.dim_IntList")},
+    **{f"{name}{form}": Truth("self") for name in ("any", "all") for form in ("", ".dim", ".dims")},
+    **{op: Truth("self", "other") for op in ("logical_and", "logical_or", "logical_xor")},
+}
+
+
+class Copysign(Pointwise):
+    """The rule of `copysign`, which jumps in the sign that it copies; a branch holds that besides."""
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        if not (carries_tangents() or call.arguments["other"].requires_grad):
+            return super().hits(call, tol)
+        return torch.stack([(call.arguments[name] == 0).any() for name in ("self", "other")]).any()
+
+    def decide(self, call: Call, at: Decide) -> Any:
+        moved = tangent(call.arguments["other"])
+        if moved is None:
+            return None, super().decide(call, at)
+        with values():
+            other = call.arguments["other"]
+            ties, ahead = other == 0, torch.sign(moved)
+            still = ties & (ahead == 0)
+            if at.flip is not None:
+                ahead = torch.where(still & at.flip(still), -torch.sign(1 / other), ahead)
+            at.answered("copysign", still, ties)
+            other = torch.where(ties & (ahead != 0), ahead, other)
+            other = torch.where(ties & (ahead == 0), torch.copysign(torch.ones_like(other), other), other)
+        return other, super().decide(_with_other(call, other), at)
+
+    def along(self, call: Call, branch: Any) -> Any:
+        other, rest = branch
+        call = call if other is None else _with_other(call, other)
+        return call.native(call.arguments) if rest is None else super().along(call, rest)
+
+
+def _with_other(call: Call, other: Tensor) -> Call:
+    return replace(call, arguments={**call.arguments, "other": other})
 
 
 class Jumping:

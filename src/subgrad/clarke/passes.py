@@ -107,6 +107,7 @@ class Decide:
         factors: of those parts of the direction that are products.
         leaks: as for the plain run.
         is_read: Python has read numbers, such as indices, by which it may branch.
+        indices: of selections that nothing decides between, and their flags and lines; undecided where they are used.
         is_first: there was no plain run before; ``expected`` is what an earlier one met.
         seen: flags of sites that met a kink then.
     """
@@ -121,6 +122,7 @@ class Decide:
     factors: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     leaks: bool = False
     is_read: bool = False
+    indices: dict[int, tuple[Tensor, Tensor, str]] = field(default_factory=dict)
     is_first: bool = False
     seen: list[Tensor | bool] = field(default_factory=list)
 
@@ -144,7 +146,12 @@ class Decide:
         if meets or getattr(rule, "wholly", False):
             branch = rule.decide(call, self)
         self.script.append((name, branch if meets else None))
-        return call.run() if branch is None else taken(rule, call, branch)
+        if branch is None:
+            return call.run()
+        out = taken(rule, call, branch)
+        for index in call.memo.get("indices", ()):
+            self.note_indices(index, call.memo["undecided"], call.op.op.partition(".")[0])
+        return out
 
     def _meets_a_kink(self, name: Site) -> bool | None:
         if self.expected is None:
@@ -171,6 +178,18 @@ class Decide:
         """For what is not linear in the direction."""
         if self.factors:
             raise NotGeneric
+
+    def note_indices(self, found: Tensor, undecided: Tensor, name: str) -> None:
+        self.indices[id(found)] = (found, undecided.any(), f"{name} at {here()}")
+
+    def note_use(self, args: Any) -> None:
+        """Values of tied entries are the same, and their indices are not."""
+        for each in args:
+            if isinstance(each, list | tuple):
+                self.note_use(each)
+            elif id(each) in self.indices:
+                _, flag, line = self.indices.pop(id(each))
+                self.undecided.append((flag, line))
 
     def answered(self, name: str, undecided: Tensor, changed: Tensor) -> None:
         line = f"{name} at {here()}"

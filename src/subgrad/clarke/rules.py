@@ -6,7 +6,17 @@ from typing import Any
 
 from subgrad.apply.operators import exists
 from subgrad.clarke.bent import BENT, Bent
-from subgrad.clarke.comparisons import COMPARISONS, SEARCHES, Comparison, Jumping, Steep, Stepping, Surrogate
+from subgrad.clarke.comparisons import (
+    COMPARISONS,
+    SEARCHES,
+    TRUTHS,
+    Comparison,
+    Copysign,
+    Jumping,
+    Steep,
+    Stepping,
+    Surrogate,
+)
 from subgrad.clarke.lowered import AROUND, BY_HAND, CELLS, LOSSES
 from subgrad.clarke.norms import NORMS
 from subgrad.clarke.pointwise import Pointwise
@@ -29,6 +39,7 @@ def rules() -> dict[str, Any]:
     """The rule of every operator that has one."""
     found: dict[str, Any] = {op: Pointwise() for op in KINKS.entrywise if op not in COMPOSITES}
     found |= {op: Bent() for op in BENT}
+    found["copysign.Tensor"] = Copysign()
     for op in KINKS.overloads:
         if op in found or op in FOLLOWS or op in COMPOSITES:
             continue
@@ -40,7 +51,7 @@ def rules() -> dict[str, Any]:
         else:
             found[op] = OF_KINKS.get(op, Steep())
     found |= {op: Comparison() for op in COMPARISONS}
-    found |= {op: rule for op, rule in {**SELECTIONS, **SEARCHES, **BY_HAND, **AROUND}.items() if exists(op)}
+    found |= {op: rule for op, rule in {**SELECTIONS, **SEARCHES, **TRUTHS, **BY_HAND, **AROUND}.items() if exists(op)}
     return found
 
 

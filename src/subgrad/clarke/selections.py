@@ -76,7 +76,12 @@ class Extreme(_Selection):
             if lines.numel() == 0:
                 return None
             ahead = _lines(moved, _dims(moved, call.arguments.get("dim")))
-            return [_first(_candidates(lines, end, at.tol), ahead, end) for end in self.ends]
+            tied = [(_candidates(lines, end, at.tol), end) for end in self.ends]
+            found = [_first(candidates, ahead, end, at.flip is not None) for candidates, end in tied]
+            if self.gives_indices:
+                level = candidates_level(tied[0][0], ahead, found[0])
+                call.memo["undecided"] = level.sum(-1) > 1
+            return found
 
     def along(self, call: Call, branch: list[Tensor]) -> Any:
         native = _as_list(_values_of(call))
@@ -87,6 +92,7 @@ class Extreme(_Selection):
                 outputs.append(valued(lines.gather(-1, index).reshape(value.shape), value))
         if self.gives_indices:
             outputs.append(branch[0].reshape(native[-1].shape))
+        call.memo["indices"] = outputs[-1:] if self.gives_indices else []
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
@@ -95,13 +101,19 @@ def _candidates(lines: Tensor, largest: bool, tol: float) -> Tensor:
     return lines == best if tol == 0 else (lines - best).abs() <= tol
 
 
-def _first(candidates: Tensor, ahead: Tensor, largest: bool) -> Tensor:
-    """The index of the candidate that is ahead of the others, or behind them."""
+def _first(candidates: Tensor, ahead: Tensor, largest: bool, last: bool) -> Tensor:
+    """The index of the candidate that is ahead of the others, or behind them; of several the first, or the last."""
     behind = torch.where(candidates, ahead if largest else -ahead, -torch.inf)
     # Candidates whose tangent is -inf or nan count too.
-    return torch.where(behind.isneginf().all(-1, keepdim=True), candidates.to(ahead.dtype), behind).argmax(
-        -1, keepdim=True
-    )
+    key = torch.where(behind.isneginf().all(-1, keepdim=True), candidates.to(ahead.dtype), behind)
+    if not last:
+        return key.argmax(-1, keepdim=True)
+    return key.shape[-1] - 1 - key.flip(-1).argmax(-1, keepdim=True)
+
+
+def candidates_level(candidates: Tensor, ahead: Tensor, index: Tensor) -> Tensor:
+    """Which candidates tie in their tangents as well."""
+    return candidates & (ahead == ahead.gather(-1, index))
 
 
 def _values_of(call: Call) -> Any:
@@ -247,7 +259,8 @@ class Ranked(_Selection):
             entries = torch.cat([x.reshape(-1) for x, _ in pairs] + self._start(call))
             moved = [torch.zeros_like(x) if ahead is None else ahead for x, ahead in pairs]
             ahead = torch.cat([each.reshape(-1) for each in moved] + [torch.zeros_like(s) for s in self._start(call)])
-            ranks, order = ranked(entries, ahead, at.tol)
+            ranks, order = ranked(entries, ahead, at.tol, at.flip is not None)
+            call.memo["undecided"] = _level(entries, ahead, order)
             if self.ignores_nan:
                 ranks = torch.where(entries.isnan(), torch.nan, ranks)
             chosen = _as_list(call.native({**call.arguments, **self._ranks(ranks, pairs, call)}))
@@ -285,11 +298,23 @@ class Ranked(_Selection):
             else:
                 picked = flat[place.clamp(min=0)]
                 outputs.append(valued(torch.where(place < 0, 0, picked), value))
+        call.memo["indices"] = [out for out in outputs if not out.is_floating_point()][:1]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def ranked(entries: Tensor, ahead: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    """The rank of each entry by value, then tangent, as a number, and the entries in that order."""
+def _level(entries: Tensor, ahead: Tensor, order: Tensor) -> Tensor:
+    """Whether neighbours tie in value and in tangent."""
+    return (entries[order].diff() == 0) & (ahead[order].diff() == 0)
+
+
+def ranked(entries: Tensor, ahead: Tensor, tol: float, last: bool = False) -> tuple[Tensor, Tensor]:
+    """The rank of each entry by value, then tangent, as a number, and the entries in that order.
+
+    Those that tie in both are ranked in their order, or the other way round.
+    """
+    if last:
+        ranks, order = ranked(entries.flip(0), ahead.flip(0), tol)
+        return ranks.flip(0), len(order) - 1 - order
     if tol == 0:
         by_tangent = ahead.argsort(stable=True)
         order = by_tangent[entries[by_tangent].argsort(stable=True)]

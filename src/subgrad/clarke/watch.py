@@ -26,12 +26,7 @@ READ = frozenset(
 )
 STRAIGHT_THROUGH = frozenset((torch.nn.functional.gumbel_softmax,))
 # What asks floating-point numbers whether they are 0, or rounds them, is put in words that have rules.
-ASK_FOR_ZERO = frozenset(
-    (
-        *(Tensor.bool, Tensor.__bool__, Tensor.nonzero, torch.nonzero, Tensor.logical_not, torch.logical_not),
-        *(Tensor.any, torch.any, Tensor.all, torch.all, Tensor.count_nonzero, torch.count_nonzero),
-    )
-)
+ASK_FOR_ZERO = frozenset((Tensor.bool, Tensor.__bool__))
 ROUND = frozenset((Tensor.long, Tensor.int, Tensor.short))
 NOTEWORTHY = DETACHED | READ | STRAIGHT_THROUGH | ASK_FOR_ZERO | ROUND
 
@@ -53,6 +48,8 @@ class Watch(TorchFunctionMode):
         self.decides = isinstance(current, Decide)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.decides and self.current.indices:
+            self.current.note_use(args)
         if func in MULTIPLY and self.decides and self.current.factors:
             return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
         if func in NOTEWORTHY:
