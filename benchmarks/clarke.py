@@ -166,8 +166,8 @@ def main() -> int:
             found.append(one)
             memory = "" if one.memory is None else f"{one.memory:.2f}"
             print(
-                f"{name:12} {one.parameters:11,} {'hit' if hit else 'none':>6} {one.plain_ms:9.2f} {one.subgrad_ms:11.2f} "
-                f"{one.time:6.2f} {memory:>7}{'' if one.is_within else '  beyond the limit'}"
+                f"{name:12} {one.parameters:11,} {'hit' if hit else 'none':>6} {one.plain_ms:9.2f} "
+                f"{one.subgrad_ms:11.2f} {one.time:6.2f} {memory:>7}{'' if one.is_within else '  beyond the limit'}"
             )
     if options.json:
         with open(options.json, "w") as file:

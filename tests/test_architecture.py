@@ -120,8 +120,10 @@ def imported() -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "module",
-    ["rich", "hypothesis", "subgrad.cli", "subgrad.survey", "subgrad.report", "subgrad.functional", "subgrad.nn"]
-    + ["subgrad.clarke"],
+    [
+        *("rich", "hypothesis", "subgrad.cli", "subgrad.survey", "subgrad.report", "subgrad.functional", "subgrad.nn"),
+        "subgrad.clarke",
+    ],
 )
 def test_import_leaves_alone(imported: dict[str, Any], module: str) -> None:
     assert module not in imported["modules"]

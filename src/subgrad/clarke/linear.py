@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, strided
 from torch._C import _AutoDispatchBelowADInplaceOrView as values
 from torch.autograd import forward_ad
 
@@ -55,7 +55,7 @@ def carries_tangents_alone() -> bool:
 
 def tangent(tensor: Any) -> Tensor | None:
     """What a tensor carries in the tangent pass."""
-    if not _here.carries or not isinstance(tensor, Tensor):
+    if not _here.carries or not isinstance(tensor, Tensor) or tensor.layout is not strided:
         return None
     return forward_ad.unpack_dual(tensor).tangent
 
