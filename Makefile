@@ -4,7 +4,7 @@ PYTHON ?= python3
 NEWEST ?= torch>=2.15,<2.16
 OLDEST ?= torch==2.11.0
 
-.PHONY: help survey test test-newest test-oldest lint docs speed scan database everywhere versions record clean
+.PHONY: help survey test test-newest test-oldest lint docs speed scan database clarke everywhere versions record clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,9 @@ scan: .venv/ready  ## every operator of PyTorch's database, probed for kinks tha
 
 database: .venv/ready  ## PyTorch's database as a test suite under conventions: every sample
 	.venv/bin/python scripts/database.py
+
+clarke: .venv/ready  ## the gradient of whole programs against exact sets, 10,000 of them: docs/clarke-evidence.md
+	.venv/bin/python scripts/clarke.py
 
 everywhere: .venv/ready  ## every way to differentiate, under every convention: docs/everywhere.md
 	.venv/bin/python scripts/everywhere.py

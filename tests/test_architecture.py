@@ -32,12 +32,13 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {*APPLY, "kernels"},
     "functional": APPLY,
     "nn": {*APPLY, "functional"},
+    "clarke": {*APPLY, "clarke"},
     "survey": SURVEY,
     "bench": BENCH,
     "report": {*SURVEY, *BENCH, "report"},
     "script": set(),
     "cli": {*ALL, ROOT},
-    "__init__": {*APPLY, "kernels", "functional", "nn"},
+    "__init__": {*APPLY, "kernels", "functional", "nn", "clarke"},
     "__main__": {"cli"},
 }
 
@@ -132,6 +133,7 @@ def imported() -> dict[str, Any]:
         "subgrad.report",
         "subgrad.functional",
         "subgrad.nn",
+        "subgrad.clarke",
     ],
 )
 def test_import_leaves_alone(imported: dict[str, Any], module: str) -> None:

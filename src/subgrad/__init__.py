@@ -22,22 +22,35 @@ from subgrad.kinks import KINKS as kinks  # noqa: N811
 from subgrad.version import __version__
 
 if TYPE_CHECKING:
-    from subgrad import functional, nn
+    from subgrad import clarke, functional, nn
+    from subgrad.clarke import backward, directions, element, elements, grad, jvp, min_norm, value_and_grad
 
 __all__ = [
     "Convention",
     "__version__",
     "active",
+    "backward",
+    "clarke",
+    "directions",
+    "element",
+    "elements",
     "functional",
+    "grad",
+    "jvp",
     "kernels",
     "kinks",
+    "min_norm",
     "nn",
     "set_default",
     "use",
+    "value_and_grad",
 ]
+_OF_CLARKE = ("backward", "directions", "element", "elements", "grad", "jvp", "min_norm", "value_and_grad")
 
 
 def __getattr__(name: str) -> object:
-    if name in ("functional", "nn"):  # made from the table when first asked for
+    if name in ("clarke", "functional", "nn"):  # made from the table when first asked for
         return import_module(f"subgrad.{name}")
+    if name in _OF_CLARKE:
+        return getattr(import_module("subgrad.clarke"), name)
     raise AttributeError(f"module 'subgrad' has no attribute {name!r}")

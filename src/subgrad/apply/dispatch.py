@@ -31,6 +31,8 @@ from subgrad.kinks.sets import LEAST, Joint
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
 
+# What is registered, by key and overload; who covers it calls it back. Asked for, torch would return whoever covers it.
+REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
 _library: torch.library.Library | None = None
 _lock = threading.Lock()
 
@@ -52,6 +54,7 @@ def install() -> None:
         for key in (f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS)):
             for op, kernel in _kernels(key).items():
                 compiled.keep_from_being_compiled(kernel)
+                REGISTERED[key, op] = kernel
                 library.impl(op, kernel, key, with_keyset=True, allow_override=True)
                 # The Python dispatcher, which compiling uses, remembers who answered before.
                 overload(op)._uncache_dispatch(getattr(DispatchKey, key))

@@ -13,6 +13,7 @@ from typing import Any
 from torch.utils import checkpoint
 
 from subgrad.apply.active import Scope, active
+from subgrad.apply.passing import Pass, fork, running
 from subgrad.conventions import Convention
 
 
@@ -22,9 +23,10 @@ class _Tied:
 
     function: Callable[..., Any]
     convention: Convention
+    again: Pass | None = None  # the branches that a pass over the whole program has decided on
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with Scope(self.convention):
+        with Scope(self.convention), running(self.again and self.again.fork()):
             return self.function(*args, **kwargs)
 
 
@@ -35,7 +37,7 @@ class _TiedWhenStored:
         self.name = name
 
     def __set__(self, instance: Any, function: Callable[..., Any]) -> None:
-        instance.__dict__[self.name] = _Tied(function, active())
+        instance.__dict__[self.name] = _Tied(function, active(), fork())
 
     def __get__(self, instance: Any, owner: type | None = None) -> Callable[..., Any]:
         if instance is None:

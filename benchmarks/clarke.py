@@ -1,0 +1,179 @@
+"""What the gradient of the whole program costs: `subgrad.grad` beside `torch.func.grad`, in one run.
+
+    python benchmarks/clarke.py [--device cuda] [--repeat 20] [--json out.json]
+
+Each model is measured where no kink is hit and where some are. Times are medians of runs that alternate between the
+two; memory is the peak above what the model and its inputs take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import subgrad
+
+LIMITS = {False: 1.25, True: 2.5}  # of the time, without and with kinks
+MEMORY = 1.3
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One model in one state: how both compare."""
+
+    model: str
+    parameters: int
+    hit: bool
+    plain_ms: float
+    subgrad_ms: float
+    time: float
+    memory: float | None
+
+    @property
+    def is_within(self) -> bool:
+        return self.time <= LIMITS[self.hit] and (self.memory is None or self.memory <= MEMORY)
+
+
+class Block(nn.Module):
+    """A transformer block."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mixed, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.mixed(self.before(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        return x + self.narrow(F.relu(self.wide(self.between(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self, width: int, depth: int, heads: int):
+        super().__init__()
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(x).mean(1))
+
+
+def perceptron(width: int, depth: int) -> nn.Module:
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(width, 10))
+
+
+def convolutions(channels: int, hit: bool) -> nn.Module:
+    """Pooling after relu ties where all of a window is 0; before it, on numbers that differ, it does not."""
+    layers: list[nn.Module] = []
+    for one, other in ((3, channels), (channels, 2 * channels), (2 * channels, 4 * channels)):
+        layers += [nn.Conv2d(one, other, 3, padding=1), nn.BatchNorm2d(other, track_running_stats=False)]
+        layers += [nn.ReLU(), nn.MaxPool2d(2)] if hit else [nn.MaxPool2d(2), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * channels, 10))
+
+
+def without_biases(model: nn.Module) -> nn.Module:
+    """Biases start at 0, as they often do: inputs that are 0, as padding is, then lie on the kinks of all layers."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return model
+
+
+def cases(device: str, hit: bool) -> dict[str, tuple[nn.Module, Tensor]]:
+    """Models and their inputs."""
+    large = device != "cpu"
+    width, batch, side, length = (2048, 4096, 64, 512) if large else (512, 512, 32, 128)
+    rows, images, tokens = (
+        torch.randn(batch, width),
+        torch.randn(256 if large else 32, 3, side, side),
+        torch.randn(32 if large else 4, length, width // 2),
+    )
+    if hit:
+        rows[::8], tokens[:, ::8] = 0, 0
+    return {
+        "MLP": (without_biases(perceptron(width, 6)), rows),
+        "ConvNet": (convolutions(64 if large else 32, hit), images),
+        "transformer": (without_biases(Transformer(width // 2, 6 if large else 3, 8)), tokens),
+    }
+
+
+def milliseconds(run: Callable[[], Any], device: str) -> float:
+    if device != "cpu":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    run()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def peak(run: Callable[[], Any]) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def cost(name: str, model: nn.Module, inputs: Tensor, device: str, hit: bool, repeat: int) -> Cost:
+    model, inputs = model.to(device), inputs.to(device)
+    targets = torch.zeros(len(inputs), dtype=torch.long, device=device)
+    parameters = {key: value.detach() for key, value in model.named_parameters()}
+
+    def loss(parameters: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(torch.func.functional_call(model, parameters, (inputs,)), targets)
+
+    plain, ours = (partial(grad(loss), parameters) for grad in (torch.func.grad, subgrad.grad))
+    for run in (plain, ours, plain, ours):
+        run()
+    times = [(milliseconds(plain, device), milliseconds(ours, device)) for _ in range(repeat)]
+    one, other = (statistics.median(column) for column in zip(*times, strict=True))
+    memory = None if device == "cpu" else peak(ours) / peak(plain)
+    count = sum(each.numel() for each in parameters.values())
+    return Cost(name, count, hit, one, other, statistics.median(b / a for a, b in times), memory)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    found = []
+    print(f"torch {torch.__version__}, {options.device}, medians of {options.repeat}")
+    print(f"{'model':12} {'parameters':>11} {'kinks':>6} {'torch ms':>9} {'subgrad ms':>11} {'time':>6} {'memory':>7}")
+    for hit in (False, True):
+        for name, (model, inputs) in cases(options.device, hit).items():
+            one = cost(name, model, inputs, options.device, hit, options.repeat)
+            found.append(one)
+            memory = "" if one.memory is None else f"{one.memory:.2f}"
+            print(
+                f"{name:12} {one.parameters:11,} {'hit' if hit else 'none':>6} {one.plain_ms:9.2f} "
+                f"{one.subgrad_ms:11.2f} {one.time:6.2f} {memory:>7}{'' if one.is_within else '  beyond the limit'}"
+            )
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump([asdict(each) for each in found], file, indent=1)
+    return 0 if all(each.is_within for each in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

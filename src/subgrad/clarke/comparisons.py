@@ -1,0 +1,275 @@
+"""Comparisons at a tie answer by the tangents, as they would a little further on, and so do operators that jump.
+
+`torch.where`, masks and Python branches follow from that. Where value and tangent both tie the values answer; whether
+it matters is found out by asking the program once more with other answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.branches import Call
+from subgrad.clarke.linear import carries_tangents, tangent, values
+from subgrad.clarke.passes import Decide
+from subgrad.clarke.pointwise import Pointwise
+from subgrad.clarke.refused import Refused, here
+from subgrad.kinks import KINKS, Kink
+from subgrad.kinks.sets import Jump
+
+ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gt": lambda ahead: ahead > 0,
+    "ge": lambda ahead: ahead > 0,
+    "lt": lambda ahead: ahead < 0,
+    "le": lambda ahead: ahead < 0,
+    "eq": lambda ahead: torch.zeros_like(ahead, dtype=torch.bool),
+    "ne": lambda ahead: torch.ones_like(ahead, dtype=torch.bool),
+}
+COMPARISONS = tuple(f"{name}.{form}" for name in ANSWERS for form in ("Tensor", "Scalar"))
+
+
+class Comparison:
+    """The rule of ``gt``, ``ge``, ``lt``, ``le``, ``eq`` and ``ne``; a branch is the answer itself."""
+
+    is_site = True
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return _ties(call, tol).any()
+
+    def decide(self, call: Call, at: Decide) -> Tensor:
+        one, other = (tangent(call.arguments[name]) for name in ("self", "other"))
+        with values():
+            ties = _ties(call, at.tol)
+            name, by_values = call.op.op.partition(".")[0], call.native(call.arguments)
+            ahead = _difference(one, other).to(ties.device)
+            still = ties & (ahead == 0)
+            answer = torch.where(ties & (ahead != 0), ANSWERS[name](ahead), by_values)
+            if at.flip is not None:
+                answer ^= still & at.flip(answer)
+            at.answered(name, still, answer ^ by_values)
+            return answer
+
+    def along(self, call: Call, branch: Tensor) -> Tensor:
+        return branch
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+def _ties(call: Call, tol: float) -> Tensor:
+    one, other = call.arguments["self"], call.arguments["other"]
+    if one is other:  # as `isnan` and `isfinite` ask
+        return torch.zeros((), dtype=torch.bool, device=one.device)
+    if tol == 0:
+        # What is masked with an infinity is not about to move.
+        return (one == other) & (one.abs() != torch.inf)
+    return (one - other).abs() <= tol
+
+
+def _difference(one: Tensor | None, other: Tensor | None) -> Tensor:
+    if one is None or other is None:
+        assert one is not None or other is not None
+        return -other if one is None else one  # type: ignore[operator]
+    return one - other
+
+
+class Truth:
+    """The rule of what asks floating-point numbers whether they are 0, or below; a branch is the answers, by name."""
+
+    is_site = True
+
+    def __init__(self, *operands: str, below: bool = False):
+        self.operands, self.below = operands, below
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return torch.stack([(call.arguments[name].abs() <= tol).any() for name in self.operands]).any()
+
+    def decide(self, call: Call, at: Decide) -> dict[str, Tensor]:
+        moved = {name: tangent(call.arguments[name]) for name in self.operands}
+        return {name: self._answer(call, name, found, at) for name, found in moved.items() if found is not None}
+
+    def _answer(self, call: Call, name: str, ahead: Tensor, at: Decide) -> Tensor:
+        x = call.arguments[name]
+        with values():
+            by_values = x.signbit() if self.below else x != 0
+            ties = x.abs() <= at.tol
+            still = ties & (ahead == 0)
+            answer = torch.where(ties & ~still, ahead < 0 if self.below else ahead != 0, by_values)
+            if at.flip is not None:
+                answer ^= still & at.flip(answer)
+            at.answered(call.op.op.partition(".")[0], still, answer ^ by_values)
+            return answer
+
+    def along(self, call: Call, branch: dict[str, Tensor]) -> Any:
+        with values():
+            return branch["self"].clone() if self.below else call.native({**call.arguments, **branch})
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+TRUTHS: dict[str, Any] = {
+    "signbit": Truth("self", below=True),
+    **{op: Truth("self") for op in ("logical_not", "nonzero", "count_nonzero", "count_nonzero.dim_IntList")},
+    **{f"{name}{form}": Truth("self") for name in ("any", "all") for form in ("", ".dim", ".dims")},
+    **{op: Truth("self", "other") for op in ("logical_and", "logical_or", "logical_xor")},
+}
+
+
+class Copysign(Pointwise):
+    """The rule of `copysign`, which jumps in the sign that it copies; a branch holds that besides."""
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        if not (carries_tangents() or call.arguments["other"].requires_grad):
+            return super().hits(call, tol)
+        return torch.stack([(call.arguments[name] == 0).any() for name in ("self", "other")]).any()
+
+    def decide(self, call: Call, at: Decide) -> Any:
+        moved = tangent(call.arguments["other"])
+        if moved is None:
+            return None, super().decide(call, at)
+        with values():
+            other = call.arguments["other"]
+            ties, ahead = other == 0, torch.sign(moved)
+            still = ties & (ahead == 0)
+            if at.flip is not None:
+                ahead = torch.where(still & at.flip(still), -torch.sign(1 / other), ahead)
+            at.answered("copysign", still, ties)
+            other = torch.where(ties & (ahead != 0), ahead, other)
+            other = torch.where(ties & (ahead == 0), torch.copysign(torch.ones_like(other), other), other)
+        return other, super().decide(_with_other(call, other), at)
+
+    def along(self, call: Call, branch: Any) -> Any:
+        other, rest = branch
+        call = call if other is None else _with_other(call, other)
+        return call.native(call.arguments) if rest is None else super().along(call, rest)
+
+
+def _with_other(call: Call, other: Tensor) -> Call:
+    return replace(call, arguments={**call.arguments, "other": other})
+
+
+class Jumping:
+    """The rule of what jumps, entry by entry in ``self``: its value a little further on."""
+
+    is_site = True
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        with values():
+            flag = self.hits(call, tol)
+        return call.run(), flag
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return self._met(call).any() if _jumps(call) else False
+
+    def _met(self, call: Call) -> Tensor:
+        x = call.arguments["self"]
+        return torch.stack([kink.hits(call.arguments).expand_as(x) for kink in _jumps(call)]).any(0)
+
+    def decide(self, call: Call, at: Decide) -> Tensor | None:
+        for name in call.op.tensor_names:
+            if name != "self" and tangent(call.arguments[name]) is not None:
+                raise Refused(f"{call.op.op} at {here()} is differentiated in {name} where it jumps.")
+        x, moved = call.arguments["self"], tangent(call.arguments["self"])
+        assert moved is not None
+        with values():
+            ahead = torch.sign(moved)
+            hit = self._met(call)
+            still = hit & (ahead == 0)
+            at.answered(call.op.op.partition(".")[0], still, hit)
+            if at.flip is not None:
+                ahead = torch.where(still, torch.where(at.flip(still), 1, -1), ahead)
+            limits = torch.finfo(x.dtype)
+            step = (x.abs() * limits.eps).clamp(min=limits.tiny)
+            return torch.where(hit, ahead * step, 0)
+
+    def along(self, call: Call, branch: Tensor) -> Any:
+        return call.native({**call.arguments, "self": call.arguments["self"] + branch})
+
+    def around(self, call: Call, current: Any) -> Any:
+        raise NotImplementedError
+
+
+def _jumps(call: Call) -> list[Any]:
+    rows = (kink for kink in KINKS.of_overload(call.op.op) if isinstance(kink.set, Jump))
+    return [kink for kink in rows if kink.applies(call.arguments)]
+
+
+class Searching(Jumping):
+    """The rule of `searchsorted` and `bucketize`, which jump where a number meets a boundary."""
+
+    def __init__(self, boundaries: str):
+        self.boundaries = boundaries
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        return self._met(call).any()
+
+    def _met(self, call: Call) -> Tensor:
+        x, boundaries = call.arguments["self"], call.arguments[self.boundaries]
+        if boundaries.ndim > 1:
+            boundaries = boundaries.unsqueeze(-2)
+        return (x.unsqueeze(-1) == boundaries).any(-1)
+
+
+class Stepping(Jumping):
+    """The rule of what only steps, and has no forward mode: its derivative is 0 wherever it has one."""
+
+    wholly = True
+
+    def along(self, call: Call, branch: Tensor) -> Any:
+        with values():
+            return super().along(call, branch)
+
+
+class Steep(Jumping):
+    """The rule of kinks that have no one-sided value or slope, or none that is known: refused."""
+
+    def hits(self, call: Call, tol: float) -> Tensor | bool:
+        found = [kink.hits(call.arguments).any() for kink in call.op.kinks if kink.applies(call.arguments)]
+        return torch.stack(found).any() if found else False
+
+    def decide(self, call: Call, at: Decide) -> None:
+        with values():
+            for kink in call.op.kinks:
+                if kink.applies(call.arguments) and bool(kink.hits(call.arguments).any()):
+                    raise Refused(f"{kink.name} at {here()}: {_why(kink)} where {kink.words}.")
+
+
+def _why(kink: Kink) -> str:
+    if isinstance(kink.set, Jump):
+        return f"there is no generalised derivative ({kink.set.what})"
+    return f"there is no rule for the branches of the program (the set is the {kink.set})"
+
+
+class Surrogate(Steep):
+    """The rule of operators whose gradient in torch is a straight-through slope everywhere: refused at once."""
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        raise Refused(
+            f"{call.op.op} at {here()}: its gradient in torch is a straight-through slope, not that of the function."
+        )
+
+
+SEARCHES: dict[str, Any] = {
+    "searchsorted.Tensor": Searching("sorted_sequence"),
+    "bucketize.Tensor": Searching("boundaries"),
+}

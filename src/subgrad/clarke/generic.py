@@ -1,0 +1,104 @@
+"""Random directions: the same for the same seed, and large ones in a form that costs little to multiply with.
+
+A direction is generic if no switching quantity of the program is constant along it by accident. Of a large parameter it
+is drawn as a product of two vectors: a linear function of it vanishes on all products only if it vanishes. Matrix
+products and convolutions with it then cost next to nothing. Norms and spectra are not linear, and ask for a direction
+without such a form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from subgrad.clarke.linear import tangent, values, with_tangent
+
+LARGE = 4096  # entries
+
+
+class NotGeneric(Exception):  # noqa: N818
+    """What is decided is not linear in the direction: one without a form is needed."""
+
+
+class Direction(tuple[Tensor, ...]):
+    """A tensor for each leaf; ``factors`` has those that are products, by where the leaf lies in memory."""
+
+    factors: Mapping[int, tuple[Tensor, Tensor]] = {}
+
+
+def random_direction(leaves: Sequence[Tensor], seed: int, products: bool = False) -> Direction:
+    generators: dict[torch.device, torch.Generator] = {}
+    found, factors = [], {}
+    for leaf in leaves:
+        if leaf.device not in generators:
+            generators[leaf.device] = torch.Generator(leaf.device).manual_seed(seed)
+        generator = generators[leaf.device]
+        if products and leaf.ndim > 1 and leaf.numel() > LARGE and leaf.is_contiguous():
+            pair = _drawn(leaf, leaf.shape[:1], generator), _drawn(leaf, leaf.shape[1:], generator)
+            factors[leaf.data_ptr()] = pair
+            found.append(torch.tensordot(*pair, dims=0))
+        else:
+            found.append(_drawn(leaf, leaf.shape, generator))
+    direction = Direction(found)
+    direction.factors = factors
+    return direction
+
+
+def _drawn(leaf: Tensor, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    wide = torch.float64 if leaf.dtype == torch.float64 else torch.float32
+    return torch.randn(shape, generator=generator, dtype=wide, device=leaf.device).to(leaf.dtype)
+
+
+def _factors(weight: Any, factors: Mapping[int, tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
+    """The factors of a weight's tangent, if it is one of the leaves, whole."""
+    if not isinstance(weight, Tensor) or not weight.is_contiguous():
+        return None
+    pair = factors.get(weight.data_ptr())
+    moved = tangent(weight) if pair is not None else None
+    if pair is None or moved is None or weight.shape != pair[0].shape + pair[1].shape:
+        return None
+    return pair
+
+
+def linear(factors: Mapping[int, tuple[Tensor, Tensor]], input: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
+    """`torch.nn.functional.linear` in the tangent pass."""
+    pair = _factors(weight, factors)
+    if pair is None:
+        return F.linear(input, weight, bias)
+    rows, columns = pair
+    return _multiplied(F.linear, input, weight, bias, columns.unsqueeze(0), rows)
+
+
+def convolved(convolution: Any, factors: Mapping[int, tuple[Tensor, Tensor]], *args: Any, **kwargs: Any) -> Tensor:
+    """`torch.conv1d`, `conv2d` and `conv3d` in the tangent pass."""
+    names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    pair = _factors(given["weight"], factors)
+    if pair is None or given.get("groups", 1) != 1:
+        return convolution(*args, **kwargs)
+    rows, kernel = pair
+    input, weight, bias = (given.pop(name, None) for name in names[:3])
+    wide = rows.view(-1, *[1] * (kernel.ndim - 1))
+    return _multiplied(partial(convolution, **given), input, weight, bias, kernel.unsqueeze(0), wide)
+
+
+def _multiplied(
+    multiply: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Any, part: Tensor, rows: Tensor
+) -> Tensor:
+    """The product, and its derivative by the rule of products, in which torch would multiply with zeros as well."""
+    moved, shifted = tangent(input), tangent(bias)
+    with values():
+        out = multiply(input, weight, bias)
+        if moved is not None:
+            further = multiply(moved, weight, shifted)
+        else:
+            further = torch.zeros_like(out)
+            if shifted is not None:
+                further += shifted.view(rows.shape)
+        further.addcmul_(multiply(input, part).to(out.dtype), rows.to(out.dtype))
+    return with_tangent(out, further)

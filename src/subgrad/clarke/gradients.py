@@ -1,0 +1,292 @@
+"""`grad`, `value_and_grad`, `backward` and `jvp`, with the interfaces of torch.func and `loss.backward()`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
+
+from subgrad.clarke.linear import carrying_tangents, tangent
+from subgrad.clarke.passes import Decide, lines
+from subgrad.clarke.program import Found, Memory, Program, beside_compiled_code, check_value, find
+from subgrad.clarke.refused import Refused
+
+Argnums = int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of the Clarke set of a program, and how it was found.
+
+    Attributes:
+        gradient: shaped as what the program was differentiated in.
+        value: of the program.
+        aux: what the program returned besides, with ``has_aux=True``.
+        direction: along which the branches were decided.
+        slope: the one-sided derivative of the program in that direction, from the tangent pass.
+        product: the gradient times the direction. It equals ``slope`` up to rounding: the certificate.
+        kinks: how many operators met a kink.
+        tol: what was closer than this counted as tied. If it is not 0, the element belongs to a nearby point.
+    """
+
+    gradient: Any
+    value: Tensor
+    aux: Any
+    direction: Any
+    slope: float
+    product: float
+    kinks: int
+    tol: float
+
+
+class Arguments:
+    """The arguments of a function as one list of leaves, those that are differentiated."""
+
+    def __init__(
+        self, f: Callable[..., Any], argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any], has_aux: bool
+    ):
+        self.f, self.args, self.kwargs, self.has_aux = f, args, kwargs, has_aux
+        self.numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+        if not all(-len(args) <= number < len(args) for number in self.numbers):
+            raise RuntimeError(f"argnums={argnums} with {len(args)} positional arguments: give numbers of these.")
+        self.numbers = [number % len(args) for number in self.numbers]
+        chosen = tuple(args[number] for number in self.numbers)
+        leaves, self.spec = pytree.tree_flatten(chosen[0] if isinstance(argnums, int) else chosen)
+        self.is_single = isinstance(argnums, int)
+        if not all(isinstance(leaf, Tensor) for leaf in leaves):
+            other = next(leaf for leaf in leaves if not isinstance(leaf, Tensor))
+            raise RuntimeError(f"Only tensors can be differentiated in, not {type(other).__name__}.")
+        self.leaves: list[Tensor] = leaves
+
+    def program(self) -> Program:
+        return Program(self.call, [leaf.detach() for leaf in self.leaves])
+
+    def call(self, leaves: list[Tensor]) -> tuple[Any, Any]:
+        tree = pytree.tree_unflatten(leaves, self.spec)
+        args = list(self.args)
+        for number, argument in zip(self.numbers, (tree,) if self.is_single else tree, strict=True):
+            args[number] = argument
+        out = self.f(*args, **self.kwargs)
+        if not self.has_aux:
+            return out, None
+        if not isinstance(out, tuple) or len(out) != 2:
+            raise RuntimeError("With has_aux=True the function must return a tuple (value, aux).")
+        return out
+
+    def shaped(self, vector: Iterable[Tensor | None]) -> Any:
+        pairs = zip(vector, self.leaves, strict=True)
+        return pytree.tree_unflatten(
+            [torch.zeros_like(leaf) if each is None else each for each, leaf in pairs], self.spec
+        )
+
+    def element(self, found: Found, tol: float) -> Element:
+        assert found.direction is not None
+        assert found.slope is not None
+        assert found.product is not None
+        direction = self.shaped(found.direction)
+        gradient = self.shaped(found.gradient)
+        aux = without_graph(found.aux)
+        return Element(gradient, found.value, aux, direction, found.slope, found.product, found.kinks, tol)
+
+
+def not_to_be_traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a function is compiled that calls this one, its graph breaks here."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return function
+
+
+def without_graph(aux: Any) -> Any:
+    return pytree.tree_map_only(Tensor, Tensor.detach, aux)
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+) -> Callable[..., tuple[Any, Any]]:
+    """As `grad`, and the value of the program, bit for bit: ``(value, gradient)``, or ``((value, aux), gradient)``.
+
+    >>> import torch, subgrad
+    >>> subgrad.value_and_grad(lambda x: torch.relu(x) - torch.relu(-x))(torch.tensor(0.0))
+    (tensor(0.), tensor(1.))
+    """
+
+    memory = Memory()
+
+    @wraps(f)
+    def gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        arguments = Arguments(f, argnums, args, kwargs, has_aux)
+        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol, memory=memory))
+        value = (found.value, without_graph(found.aux)) if has_aux else found.value
+        return value, arguments.shaped(found.gradient)
+
+    return not_to_be_traced(gradient)
+
+
+def grad(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+) -> Callable[..., Any]:
+    """The gradient of a program, as `torch.func.grad`; at kinks an element of its Clarke set.
+
+    Where the program is differentiable it is the gradient, however the program is written:
+
+    >>> import torch, subgrad
+    >>> f = lambda x: torch.relu(x) - torch.relu(-x)  # x
+    >>> x = torch.tensor(0.0)
+    >>> torch.func.grad(f)(x), subgrad.grad(f)(x)
+    (tensor(0.), tensor(1.))
+
+    Where it is not, the branches that a random direction takes at the kinks decide. The program is run once if no kink
+    is met, else three times, with the same random numbers.
+
+    Args:
+        f: a function that returns a scalar tensor, or with ``has_aux`` a pair of that and anything.
+        argnums: which arguments to differentiate in, each a tensor or a pytree of tensors.
+        has_aux: whether ``f`` returns something besides; the result is then ``(gradient, aux)``.
+        seed: of the direction: the same seed gives the same element.
+        tol: quantities within it of a tie count as tied; the element then belongs to a nearby point.
+
+    Raises:
+        Refused: where the program has no such gradient; the message has its line.
+    """
+
+    memory = Memory()
+
+    @wraps(f)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        arguments = Arguments(f, argnums, args, kwargs, has_aux)
+        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol, memory=memory))
+        result = arguments.shaped(found.gradient)
+        return (result, without_graph(found.aux)) if has_aux else result
+
+    return not_to_be_traced(gradient)
+
+
+def element(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+) -> Callable[..., Element]:
+    """As `grad`, with the direction that decided and the certificate that the gradient keeps, kink or not.
+
+    >>> import torch, subgrad
+    >>> found = subgrad.element(torch.abs, seed=3)(torch.tensor(0.0))
+    >>> abs(found.product - found.slope) < 1e-6, float(found.gradient) == torch.sign(found.direction)
+    (True, tensor(True))
+    """
+
+    @wraps(f)
+    def found(*args: Any, **kwargs: Any) -> Element:
+        arguments = Arguments(f, argnums, args, kwargs, has_aux)
+        return arguments.element(find(arguments.program(), seed, tol, certify=True), tol)
+
+    return found
+
+
+_memories: WeakKeyDictionary[Any, Memory] = WeakKeyDictionary()  # by the code of a closure, often made anew
+
+
+def backward(
+    closure: Callable[[], Tensor], params: Iterable[Tensor] | Tensor, seed: int = 0, tol: float = 0.0
+) -> Tensor:
+    """Add the gradient of a loss to ``.grad`` of the parameters, as ``closure().backward()``; returns the loss.
+
+    >>> import torch, subgrad
+    >>> head = torch.nn.Linear(3, 1)
+    >>> _ = torch.nn.init.zeros_(head.weight), torch.nn.init.zeros_(head.bias)
+    >>> softplus = lambda z: torch.relu(z) + torch.log1p(torch.exp(-z.abs()))  # smooth; its slope at 0 is 1/2
+    >>> loss = subgrad.backward(lambda: softplus(head(torch.ones(3))).sum(), head.parameters())
+    >>> head.bias.grad
+    tensor([0.5000])
+    """
+    leaves = [params] if isinstance(params, Tensor) else list(params)
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if not all(leaf.is_leaf for leaf in wanted):
+        raise RuntimeError("Only leaves, as the parameters of a module, have a .grad to add to.")
+    memory = _memories.setdefault(getattr(closure, "__code__", closure), Memory())
+    program = Program(lambda _: (closure(), None), wanted, held=True)
+    found = beside_compiled_code(lambda: find(program, seed, tol, memory=memory))
+    for leaf, gradient in zip(wanted, found.gradient, strict=True):
+        if gradient is not None:
+            leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+    return found.value
+
+
+def jvp(
+    f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], has_aux: bool = False, tol: float = 0.0
+) -> tuple[Any, ...]:
+    """The value of a function and its one-sided derivative in a direction, exact at kinks, as `torch.func.jvp`.
+
+    >>> import torch, subgrad
+    >>> zero, one = torch.tensor(0.0), torch.tensor(1.0)
+    >>> subgrad.jvp(torch.abs, (zero,), (one,)), subgrad.jvp(torch.abs, (zero,), (-one,))
+    ((tensor(0.), tensor(1.)), (tensor(0.), tensor(1.)))
+
+    Args:
+        f: any function of tensors, or pytrees of them, that returns such; with ``has_aux`` a pair of that and anything.
+        primals: its arguments.
+        tangents: the direction, shaped as these.
+        has_aux: whether ``f`` returns something besides; the result is then ``(value, derivative, aux)``.
+        tol: quantities within it of a tie count as tied.
+    """
+    arguments = Arguments(f, tuple(range(len(primals))), tuple(primals), {}, has_aux)
+    direction, spec = pytree.tree_flatten(tuple(tangents))
+    if spec != arguments.spec or any(
+        v.shape != leaf.shape for v, leaf in zip(direction, arguments.leaves, strict=False)
+    ):
+        raise RuntimeError("jvp: the tangents must be shaped as the primals.")
+    program = arguments.program()
+    program.copied = True
+    with torch.no_grad():
+        value, aux = arguments.call([leaf.detach().clone() for leaf in arguments.leaves])
+    leaves, shape = pytree.tree_flatten(value)
+    found, undecided = _slopes(program, Decide(tol), direction, leaves)
+    if undecided and not _is_the_same_otherwise(program, direction, leaves, found, tol):
+        nearby = pytree.tree_leaves(program.moved(direction, STEP))
+        if not all(map(_moves_as, found, leaves, nearby)):
+            raise Refused(
+                f"{undecided[0]} ties in its values and in their derivatives in this direction, and what follows from "
+                "it differs."
+            )
+    result = value, pytree.tree_unflatten(found, shape)
+    return (*result, aux) if has_aux else result
+
+
+STEP = 2.0**-13  # along a direction, to see how values move where derivatives cannot tell
+
+
+def _is_the_same_otherwise(
+    program: Program, direction: list[Tensor], leaves: list[Any], found: list[Tensor], tol: float
+) -> bool:
+    """Whether other answers to what nothing decides give the same derivative."""
+    try:
+        other, _ = _slopes(program, Decide(tol, flip=torch.ones_like), direction, leaves)
+    except (RuntimeError, ValueError, IndexError):  # answers that no point gives may not fit together
+        return False
+    return all(torch.allclose(one, two, rtol=1e-3, atol=1e-6) for one, two in zip(found, other, strict=True))
+
+
+def _moves_as(slope: Tensor, value: Any, nearby: Any) -> bool:
+    quotient = (nearby.double() - value.double()) / STEP
+    noise = 8 * torch.finfo(value.dtype).eps / STEP * (1 + float(value.abs().max()))
+    return bool(((quotient - slope).abs() <= 0.02 * (1 + quotient.abs() + slope.abs()) + noise).all())
+
+
+def _slopes(
+    program: Program, current: Decide, direction: list[Tensor], leaves: list[Any]
+) -> tuple[list[Tensor], list[str]]:
+    with carrying_tangents():
+        out, _ = program.with_tangents(current, direction)
+        duals = pytree.tree_leaves(out)
+        moved = [tangent(each) for each in duals]
+        found = [
+            torch.zeros_like(leaf) if each is None else each.clone() for leaf, each in zip(leaves, moved, strict=True)
+        ]
+        reached = [forward_ad.unpack_dual(each).primal.clone() for each in duals]
+    for value, other in zip(leaves, reached, strict=True):
+        if value.is_floating_point():
+            check_value(value, other, current)
+    return found, lines(current.undecided)

@@ -1,0 +1,247 @@
+"""The three passes over a program: look for ties, decide their branches by tangents, replay these.
+
+A *site* is one call of an operator that has a rule. Sites are numbered as they are met; the passes meet the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.branches import Call
+from subgrad.clarke.generic import NotGeneric
+from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, tangent, values
+from subgrad.clarke.refused import Refused, here
+
+
+class Rule(Protocol):
+    """What an operator does at its kinks.
+
+    ``look`` runs a call and says whether it meets a kink, as a flag on the device. ``decide`` finds the branch that the
+    tangents point to. ``along`` runs the call on a branch, in either mode.
+    """
+
+    is_site: bool  # whether there is anything to decide; other rules only change how a call is run
+
+    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]: ...
+    def hits(self, call: Call, tol: float) -> Tensor | bool: ...
+    def decide(self, call: Call, at: Decide) -> Any: ...
+    def along(self, call: Call, branch: Any) -> Any: ...
+    def around(self, call: Call, current: Any) -> Any: ...
+
+
+Site = tuple[str, tuple[int, ...]]
+
+
+def site(call: Call) -> Site:
+    """What a site is known by: the operator and the shape of what it is applied to."""
+    first = call.arguments[call.op.tensor_names[0]]
+    return call.op.op, tuple(first.shape) if isinstance(first, Tensor) else ()
+
+
+def is_differentiated(argument: Any) -> bool:
+    """Whether an argument depends on what the program is differentiated in."""
+    if isinstance(argument, list | tuple):
+        return any(is_differentiated(each) for each in argument)
+    if not isinstance(argument, Tensor) or not (argument.is_floating_point() or argument.is_complex()):
+        return False
+    return tangent(argument) is not None if carries_tangents() else argument.requires_grad
+
+
+def differentiated(call: Call) -> bool:
+    return any(is_differentiated(call.arguments[name]) for name in call.op.tensor_names)
+
+
+@dataclass
+class Look:
+    """A plain run that notes which sites meet a kink. Flags stay on the device until they are asked for."""
+
+    tol: float
+    sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
+    leaks: bool = False  # derivatives were cut somewhere: only the other passes can tell whether that matters
+    counts: bool = False  # batch statistics are kept
+    redraws: bool = False  # the other passes will draw other random numbers
+    by_formula: bool = False  # draw them as these do
+
+    def run(self, rule: Rule, call: Call) -> Any:
+        if not differentiated(call):
+            return call.run()
+        if not rule.is_site:
+            return rule.around(call, self)
+        out, flag = rule.look(call, self.tol)
+        self.sites.append((site(call), flag))
+        return out
+
+    def fork(self) -> None:
+        """Without kinks what is recomputed is plain torch; with some it is not recomputed."""
+
+    def flags(self) -> list[bool]:
+        """Which sites meet a kink, read from the device at once."""
+        return read([flag for _, flag in self.sites])
+
+
+def read(flags: list[Tensor | bool]) -> list[bool]:
+    """Flags on the device, all read at once."""
+    tensors = [flag for flag in flags if isinstance(flag, Tensor)]
+    device = next((flag.device for flag in tensors if flag.device.type != "cpu"), None)
+    found = iter(torch.stack([flag.to(device) for flag in tensors]).tolist() if tensors else [])
+    return [next(found) if isinstance(flag, Tensor) else flag for flag in flags]
+
+
+@dataclass
+class Decide:
+    """A run on values and tangents, without a graph, that takes at each kink the branch the tangents point to.
+
+    Attributes:
+        tol: what is closer than this counts as tied.
+        expected: the sites of the plain run and whether they met a kink, where that is known.
+        flip: answers for comparisons whose value and tangent both tie; None lets them say what the values say.
+        script: the branch taken at every site; None where there was nothing to decide.
+        undecided: flags of such comparisons, and where they stand in the program.
+        unexpected: flags of sites that met none in the plain run.
+        changed: flags of what answered otherwise than its values say, and where it stands: the program may jump there.
+        factors: of those parts of the direction that are products.
+        leaks: as for the plain run.
+        is_read: Python has read numbers, such as indices, by which it may branch.
+        indices: of selections that nothing decides between, and their flags and lines; undecided where they are used.
+        is_first: there was no plain run before; ``expected`` is what an earlier one met.
+        seen: flags of sites that met a kink then.
+    """
+
+    tol: float
+    expected: list[tuple[Site, bool]] | None = None
+    flip: Callable[[Tensor], Tensor] | None = None
+    script: list[tuple[Site, Any]] = field(default_factory=list)
+    undecided: list[tuple[Tensor, str]] = field(default_factory=list)
+    unexpected: list[Tensor | bool] = field(default_factory=list)
+    changed: list[tuple[Tensor, str]] = field(default_factory=list)
+    factors: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    leaks: bool = False
+    is_read: bool = False
+    indices: dict[int, tuple[Tensor, Tensor, str]] = field(default_factory=dict)
+    is_first: bool = False
+    seen: list[Tensor | bool] = field(default_factory=list)
+
+    def run(self, rule: Rule, call: Call) -> Any:
+        # What formulas of forward mode call is not differentiated any more.
+        if not differentiated(call):
+            return call.run()
+        if not rule.is_site:
+            return rule.around(call, self)
+        name, branch = site(call), None
+        meets = self._meets_a_kink(name)
+        if not meets or self.is_first:
+            with values():
+                found = rule.hits(call, self.tol)
+            if meets:
+                self.seen.append(found)
+            elif meets is None:  # not known from the plain run
+                meets = bool(found)
+            else:
+                self.unexpected.append(found)
+        if meets or getattr(rule, "wholly", False):
+            branch = rule.decide(call, self)
+        self.script.append((name, branch if meets else None))
+        if branch is None:
+            return call.run()
+        out = taken(rule, call, branch)
+        for index in call.memo.get("indices", ()):
+            self.note_indices(index, call.memo["undecided"], call.op.op.partition(".")[0])
+        return out
+
+    def _meets_a_kink(self, name: Site) -> bool | None:
+        if self.expected is None:
+            return None
+        place = len(self.script)
+        if place >= len(self.expected) or self.expected[place][0] != name:
+            self.expected = None  # a Python branch went the other way
+            return None
+        return self.expected[place][1]
+
+    def is_as_expected(self) -> bool:
+        """Whether Python cannot have branched otherwise than in the plain run, past kinks that were not met there.
+
+        Kinks that are met though nothing answered otherwise are ties by rounding, which differs between the passes.
+        """
+        return not any(read(self.unexpected)) or not (self.is_read or lines(self.changed))
+
+    def fork(self) -> None:
+        if carries_tangents_alone():
+            return
+        raise Refused(f"A checkpoint at {here()} recomputes what detach or no_grad has cut: its branches are lost.")
+
+    def require_a_direction_without_form(self) -> None:
+        """For what is not linear in the direction."""
+        if self.factors:
+            raise NotGeneric
+
+    def note_indices(self, found: Tensor, undecided: Tensor, name: str) -> None:
+        self.indices[id(found)] = (found, undecided.any(), f"{name} at {here()}")
+
+    def note_use(self, args: Any) -> None:
+        """Values of tied entries are the same, and their indices are not."""
+        for each in args:
+            if isinstance(each, list | tuple):
+                self.note_use(each)
+            elif id(each) in self.indices:
+                _, flag, line = self.indices.pop(id(each))
+                self.undecided.append((flag, line))
+
+    def answered(self, name: str, undecided: Tensor, changed: Tensor) -> None:
+        line = f"{name} at {here()}"
+        self.undecided.append((undecided.any(), line))
+        self.changed.append((changed.any(), line))
+
+
+def lines(noted: list[tuple[Tensor, str]]) -> list[str]:
+    """The lines whose flags are set."""
+    flags = read([flag for flag, _ in noted])
+    return list(dict.fromkeys(line for flag, (_, line) in zip(flags, noted, strict=True) if flag))
+
+
+class DoesNotRepeat(Exception):  # noqa: N818
+    """A replay met other sites than the tangent pass."""
+
+
+@dataclass
+class Replay:
+    """A plain run on the branches that were decided, to be differentiated in reverse mode."""
+
+    script: list[tuple[Site, Any]]
+    place: int = 0
+    is_forked: bool = False  # branches are needed again
+
+    def run(self, rule: Rule, call: Call) -> Any:
+        if not differentiated(call):
+            return call.run()
+        if not rule.is_site:
+            return rule.around(call, self)
+        name = site(call)
+        wanted, branch = self.script[self.place] if self.place < len(self.script) else (None, None)
+        if wanted != name:
+            raise DoesNotRepeat(f"{call.op.op} at {here()} is met where it was not before")
+        if not self.is_forked:
+            self.script[self.place] = (name, None)  # its memory is needed for what the program keeps
+        self.place += 1
+        return call.run() if branch is None else taken(rule, call, branch)
+
+    def fork(self) -> Replay:
+        self.is_forked = True
+        return Replay(self.script, self.place, is_forked=True)
+
+    def finish(self) -> None:
+        if self.place != len(self.script):
+            raise DoesNotRepeat(f"{self.script[self.place][0][0]} is not met again")
+
+
+def taken(rule: Rule, call: Call, branch: Any) -> Any:
+    """Run a call on a branch; a call that writes into ``self`` gets the result written there."""
+    if not call.written:
+        return rule.along(call, branch)
+    self = call.arguments["self"]
+    # The derivative needs what is about to be overwritten.
+    return self.copy_(rule.along(call, branch))

@@ -1,0 +1,92 @@
+"""What leaves a program behind torch's back: `detach`, `no_grad`, numbers read by Python.
+
+In the tangent pass a detached tensor keeps its tangent, which is that of the program's value. If the program's gradient
+ignores it and that matters, as in straight-through tricks, the certificate fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from subgrad.clarke.generic import convolved, linear
+from subgrad.clarke.linear import tangent, with_tangent
+from subgrad.clarke.passes import Decide, Look
+from subgrad.clarke.refused import Refused, here
+
+_data: Any = torch.Tensor.data
+DETACHED = frozenset((Tensor.detach, torch.detach, _data.__get__))
+READ = frozenset(
+    (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__float__, Tensor.__int__, Tensor.__index__)
+)
+STRAIGHT_THROUGH = frozenset((torch.nn.functional.gumbel_softmax,))
+# What asks floating-point numbers whether they are 0, or rounds them, is put in words that have rules.
+ASK_FOR_ZERO = frozenset((Tensor.bool, Tensor.__bool__))
+ROUND = frozenset((Tensor.long, Tensor.int, Tensor.short))
+NOTEWORTHY = DETACHED | READ | STRAIGHT_THROUGH | ASK_FOR_ZERO | ROUND
+
+
+# With a direction that is a product these cost little in the tangent pass.
+MULTIPLY: dict[Any, Any] = {
+    torch.nn.functional.linear: linear,
+    **{each: partial(convolved, each) for each in (torch.conv1d, torch.conv2d, torch.conv3d)},
+}
+
+
+class Watch(TorchFunctionMode):
+    """Watch what the program calls in one pass."""
+
+    def __init__(self, current: Any):
+        super().__init__()
+        self.current = current
+        self.looks = isinstance(current, Look)
+        self.decides = isinstance(current, Decide)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.decides and self.current.indices:
+            self.current.note_use(args)
+        if func in MULTIPLY and self.decides and self.current.factors:
+            return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
+        if func in NOTEWORTHY:
+            return self._noteworthy(func, args, kwargs or {})
+        if self.looks and not torch.is_grad_enabled() and getattr(func, "__name__", "") != "__get__":
+            self.current.leaks |= any(isinstance(each, Tensor) and each.requires_grad for each in args)
+        return func(*args, **(kwargs or {}))
+
+    def _noteworthy(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self_ = args[0] if args else kwargs.get("input")
+        if func in STRAIGHT_THROUGH:
+            if kwargs.get("hard", len(args) > 2 and args[2]) and self_.requires_grad:
+                raise Refused(f"gumbel_softmax(hard=True) at {here()}: its gradient is that of another function.")
+            return func(*args, **kwargs)
+        if not isinstance(self_, Tensor) or not self_.is_floating_point():
+            if self.decides and (func in READ or func is Tensor.__bool__):
+                self.current.is_read = True
+            return func(*args, **kwargs)
+        if func in ASK_FOR_ZERO:
+            return func(self_ != 0, *args[1:], **kwargs)
+        if func in ROUND:
+            return func(torch.trunc(self_), *args[1:], **kwargs)
+        if self.looks and self_.requires_grad:
+            if func in READ:
+                _refuse_to_read(func)
+            self.current.leaks = True
+        found = tangent(self_) if self.decides else None
+        if found is None:
+            return func(*args, **kwargs)
+        if func in READ:
+            _refuse_to_read(func)
+        self.current.leaks = True
+        return with_tangent(func(*args, **kwargs), found.clone())
+
+
+def _refuse_to_read(func: Any) -> None:
+    raise Refused(
+        f"{func.__name__}() at {here()} takes a number out of the program, and what Python makes of it cannot be "
+        "followed. Compare tensors instead; return what is to be shown with has_aux=True."
+    )

@@ -1,0 +1,1 @@
+"""The gradient of the whole program, held against exact sets."""

@@ -1,0 +1,89 @@
+"""Every row of the table takes part: at each of its samples the element is the gradient a little further on.
+
+Torch's own gradients there are right, since nothing ties any more: at the point plus a small multiple of the direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import subgrad
+from subgrad.clarke import Refused
+from subgrad.kinks import KINKS
+from subgrad.kinks.overloads import overload, tensor_names
+from subgrad.kinks.samples import samples
+from subgrad.kinks.sets import Jump
+
+FURTHER = 1e-5
+CLOSE = 1e-3
+
+Call = dict[str, Any]
+CALLS = [
+    (op, number)
+    for op in KINKS.overloads
+    for number, call in enumerate(samples(op))
+    if not call.get("training")  # random
+]
+
+
+def call_of(op: str, number: int) -> Call:
+    return list(samples(op))[number]
+
+
+def operands(op: str, call: Call) -> dict[str, Tensor]:
+    """The tensors that the kinks of the operator lie in; all that are real where it only jumps."""
+    given = [name for kink in KINKS.of_overload(op) for name in kink.set.candidates] or list(call)
+    tensors = {name: call[name] for name in dict.fromkeys(given) if isinstance(call.get(name), Tensor)}
+    return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+
+
+def program(op: str, call: Call) -> Callable[[dict[str, Tensor]], Tensor]:
+    """All real results, weighed: cotangents are not constant."""
+
+    def run(tensors: dict[str, Tensor]) -> Tensor:
+        if op == "_linalg_eigh":  # reads one half, and has derivatives in both: of symmetric matrices only
+            tensors = {"A": (tensors["A"] + tensors["A"].mT) / 2}
+        found = overload(op)(**{**call, **tensors})
+        results = [
+            each for each in (found if isinstance(found, tuple | list) else (found,)) if isinstance(each, Tensor)
+        ]
+        # Of a spectrum only the values have a derivative at repeated ones.
+        kept = results[1:2] if op == "_linalg_svd" else results[:1] if op == "_linalg_eigh" else results
+        real = [each for each in kept if each.is_floating_point()]
+        return sum(
+            ((each * (1 + torch.arange(each.numel()).view(each.shape) % 3)).sum() for each in real), 0.0 * real[0].sum()
+        )
+
+    return run
+
+
+def jumps(op: str, call: Call) -> bool:
+    rows = [kink for kink in KINKS.of_overload(op) if isinstance(kink.set, Jump) and kink.applies(call)]
+    return any(bool(torch.as_tensor(kink.hits(call)).any()) for kink in rows)
+
+
+@pytest.mark.parametrize(("op", "number"), CALLS, ids=[f"{op}-{number}" for op, number in CALLS])
+def test_the_element_is_the_gradient_a_little_further_on(op: str, number: int) -> None:
+    call = call_of(op, number)
+    tensors = operands(op, call)
+    run = program(op, call)
+    assert tensors
+    assert set(tensors) <= set(tensor_names(op))
+    try:
+        found = subgrad.element(run)(tensors)
+    except Refused:
+        assert jumps(op, call)
+        return
+    further = {name: tensor + FURTHER * found.direction[name] for name, tensor in tensors.items()}
+    assert (run(further) - run(tensors)).abs() < CLOSE  # what jumps is refused
+    try:
+        wanted = torch.func.grad(run)(further)
+    except RuntimeError as error:
+        pytest.skip(f"torch {torch.__version__} cannot tell: {error}")
+    for name in tensors:
+        torch.testing.assert_close(found.gradient[name], wanted[name], rtol=CLOSE, atol=CLOSE)

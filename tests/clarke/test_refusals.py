@@ -1,0 +1,142 @@
+"""What has no such gradient is refused, by name and with the line of the program; never a wrong element."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import subgrad
+from subgrad.clarke import Refused
+
+Function = Callable[[Tensor], Tensor]
+
+
+class Doubled(torch.autograd.Function):
+    """A custom function without forward mode."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return 2 * grad
+
+
+class ThroughRounding(torch.autograd.Function):
+    """A straight-through estimator."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return grad
+
+
+# Each on one line, at 0 unless another point is given: the line that the message must name.
+JUMPS: dict[str, tuple[str, Function]] = {
+    "where": ("gt", lambda x: torch.where(x > 0, x + 1, x).sum()),
+    "mask": ("ge", lambda x: ((x >= 0) * 2.0).sum() + x.sum()),
+    "branch": ("gt", lambda x: x.sum() if x[0] > 0 else x.sum() + 1),
+    "sign": ("sign", lambda x: x.sign().sum() + x.sum()),
+    "floor": ("floor", lambda x: x.floor().sum() + x.sum()),
+    "hardshrink": ("hardshrink", lambda x: F.hardshrink(x + 0.5, 0.5).sum()),
+    "equal": ("eq", lambda x: torch.where(x == 0, 1.0, x).sum()),
+}
+STEEP: dict[str, tuple[str, Function]] = {
+    "sqrt": ("sqrt", lambda x: x.sqrt().sum()),
+    "sqrt of a square": ("sqrt", lambda x: (x * x).sqrt().sum()),
+    "power": ("pow", lambda x: x.abs().pow(0.5).sum()),
+}
+UNDECIDED: dict[str, tuple[str, Function]] = {
+    "square above 0": ("gt", lambda x: torch.where(x * x > 0, 2 * x, 0 * x).sum()),
+    "index of the largest square": ("argmax", lambda x: x[(x * x).argmax()]),
+    "square not above 0": ("le", lambda x: torch.where(x * x <= 0, 0 * x, 2 * x).sum()),
+}
+SURROGATES: dict[str, tuple[str, Function]] = {
+    "detached rounding": ("", lambda x: (x + (x.round() - x).detach()).sum()),
+    "straight-through function": ("", lambda x: ThroughRounding.apply(x).sum() + F.relu(x).sum()),
+    "detached relu": ("", lambda x: (F.relu(x).detach() * 2 + x).sum()),
+    "read as a number": ("item", lambda x: x.sum() if x[0].item() > 0 else 0 * x.sum()),
+    "read by float": ("float", lambda x: x.sum() if float(x[0]) > 0 else 0 * x.sum()),
+    "read by numpy": ("numpy", lambda x: x.sum() * float(x.detach().numpy()[0] > 0)),
+}
+
+
+def refusal(function: Function, point: Tensor | None = None) -> str:
+    with pytest.raises(Refused) as raised:
+        subgrad.grad(function)(torch.zeros(2, dtype=torch.float64) if point is None else point)
+    return str(raised.value)
+
+
+def line_of(function: Function) -> str:
+    return f"{Path(__file__).name}:{inspect.getsourcelines(function)[1]}"
+
+
+@pytest.mark.parametrize("kind", [*JUMPS, *STEEP, *UNDECIDED, *SURROGATES])
+def test_it_is_refused(kind: str) -> None:
+    refusal({**JUMPS, **STEEP, **UNDECIDED, **SURROGATES}[kind][1])
+
+
+@pytest.mark.parametrize("kind", [*JUMPS, *STEEP, *UNDECIDED, "read as a number", "read by float"])
+def test_the_message_names_the_operator_and_the_line(kind: str) -> None:
+    name, function = {**JUMPS, **STEEP, **UNDECIDED, **SURROGATES}[kind]
+    message = refusal(function)
+    assert name in message
+    assert line_of(function) in message
+
+
+def test_custom_functions_without_forward_mode_are_refused_where_kinks_are_met() -> None:
+    function: Function = lambda x: F.relu(Doubled.apply(x)).sum()  # noqa: E731
+    assert line_of(function) in refusal(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * x.sign()).sum(),
+        lambda x: (x * (x == 0) + x * (x != 0)).sum(),
+        lambda x: torch.where(x > 0, x, -x).sum(),
+        lambda x: (x - x.floor()).abs().sum() + x.floor().sum() - x.sum() + x.abs().sum(),
+    ],
+)
+def test_what_is_continuous_all_the_same_is_not(function: Function) -> None:
+    nearby = torch.tensor([[a, b] for a in (-1e-6, 1e-6) for b in (-1e-6, 1e-6)], dtype=torch.float64)
+    true = {tuple(torch.func.grad(function)(x).tolist()) for x in nearby}
+    found = {
+        tuple(subgrad.grad(function, seed=seed)(torch.zeros(2, dtype=torch.float64)).tolist()) for seed in range(20)
+    }
+    assert found == true
+
+
+@pytest.mark.parametrize("kind", [*JUMPS, *STEEP])
+def test_away_from_there_nothing_is_refused(kind: str) -> None:
+    function = {**JUMPS, **STEEP}[kind][1]
+    x = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    torch.testing.assert_close(subgrad.grad(function)(x), torch.func.grad(function)(x))
+
+
+def test_programs_that_do_not_repeat_themselves_are_refused() -> None:
+    calls = []
+
+    def changing(x: Tensor) -> Tensor:
+        calls.append(None)
+        return F.relu(x).sum() if len(calls) % 2 else x.abs().sum()
+
+    refusal(changing)
+
+
+def test_refusals_leave_nothing_behind() -> None:
+    for _, function in (*JUMPS.values(), *SURROGATES.values()):
+        refusal(function)
+    assert torch.func.grad(lambda x: F.relu(x).sum())(torch.zeros(2)).tolist() == [0.0, 0.0]
+    assert (torch.zeros(2) > 0).tolist() == [False, False]
+    assert subgrad.grad(lambda x: (F.relu(x) - F.relu(-x)).sum())(torch.zeros(2)).tolist() == [1.0, 1.0]
