@@ -170,8 +170,14 @@ def main() -> int:
                 f"{one.subgrad_ms:11.2f} {one.time:6.2f} {memory:>7}{'' if one.is_within else '  beyond the limit'}"
             )
     if options.json:
+        record = {
+            "machine": torch.cuda.get_device_name() if options.device == "cuda" else "CPU",
+            "torch": str(torch.__version__),
+            "command": " ".join(["python", *sys.argv]),
+            "costs": [asdict(each) for each in found],
+        }
         with open(options.json, "w") as file:
-            json.dump([asdict(each) for each in found], file, indent=1)
+            json.dump(record, file, indent=1)
     return 0 if all(each.is_within for each in found) else 1
 
 

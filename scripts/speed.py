@@ -67,8 +67,31 @@ def page(records: dict[str, Record]) -> str:
 
 
 def section(name: str, record: Record) -> str:
-    tables = networks(record) if "steps" in record else rows(Benchmark.from_json(record))
+    if "steps" in record:
+        tables = networks(record)
+    elif "costs" in record:
+        tables = costs(record["costs"])
+    else:
+        tables = rows(Benchmark.from_json(record))
     return RECORD.format(name=name, tables=tables, **{key: record[key] for key in ("machine", "torch", "command")})
+
+
+def costs(measured: Sequence[Record]) -> str:
+    """What `subgrad.grad` costs beside `torch.func.grad`."""
+    columns = ["network", "parameters", "kinks", "torch.func.grad, ms", "subgrad.grad, ms", "time", "peak memory"]
+    rows = (
+        [
+            each["model"],
+            f"{each['parameters']:,}",
+            "some" if each["hit"] else "none",
+            milliseconds(each["plain_ms"]),
+            milliseconds(each["subgrad_ms"]),
+            f"{each['time']:.2f} times",
+            f"{each['memory']:.2f} times" if each["memory"] else NONE,
+        ]
+        for each in measured
+    )
+    return markdown(columns, rows)
 
 
 def networks(record: Record) -> str:

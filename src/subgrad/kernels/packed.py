@@ -21,8 +21,8 @@ from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.pieces import ONE, ZERO, Coding, Weight, as_bits
 
 MODES = ("auto", "always", "never")
-# Where packed masks begin to win over torch's own kernels, measured on an H200: benchmarks/.
-SMALLEST = 1 << 21
+# Packing what is smaller saved no memory in MobileNetV2, and time goes for launching it: docs/speed.md, thresholds.
+SMALLEST = 1 << 22
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 _mode = "auto"
