@@ -301,8 +301,21 @@ class TestPage:
     def test_has_a_line_for_each_row(self) -> None:
         record = replace(RECORD, timings=RECORD.timings[:4])
         page = SPEED["page"]({"a record": record.to_json()})
-        numbers = "4.000 | 2.000 | 3.000 | 2.500 | 2.00 | 1.20 | 50% | 100% | 80% | 80% | 4 | 0.125 | 1 | 1"
-        assert f"| `relu` | {numbers} |\n" in page
+        both, backward = "4.000 | 2.000 | 3.000 | 2.500 | 2.00 | 1.20", "2.000 | 1.016 | 1.250 | 1.250"
+        assert f"| `relu` | {both} | {backward} | 50% | 100% | 4 | 0.125 | 1 | 1 |\n" in page
+
+    def test_has_a_line_for_each_program(self) -> None:
+        rest = {"machine": "a machine", "torch": "2.15.0", "command": "python"}
+        cost = {"model": "MLP", "parameters": 1234, "hit": True, "plain_ms": 2.0, "subgrad_ms": 4.0, "time": 2.0}
+        page = SPEED["page"]({"programs": {**rest, "costs": [{**cost, "memory": None}, {**cost, "memory": 0.5}]}})
+        assert "| MLP | 1,234 | some | 2.000 | 4.000 | 2.00 times | - |\n" in page
+        assert "| MLP | 1,234 | some | 2.000 | 4.000 | 2.00 times | 0.50 times |\n" in page
+
+    def test_has_a_line_for_each_threshold(self) -> None:
+        rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "dtype": "bfloat16", "batch": 256}
+        swept = [{"network": "a network", "milliseconds": 30.0, "peak bytes": 3 << 30, "smallest packed": 65536}]
+        page = SPEED["page"]({"networks": {**rest, "steps": self.STEPS, "thresholds": swept}})
+        assert "| 65,536 | 30.000 | 3.00 |\n" in page
 
     def test_has_a_line_for_each_network(self) -> None:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "dtype": "bfloat16", "batch": 256}
