@@ -15,7 +15,7 @@ from clarke.germs import Gradient, Number, directional_derivative, in_hull, piec
 from clarke.random_programs import Program
 
 ROUNDING = 1e-9  # norms divide, ties may be shared by thirds; pieces that differ do so by more than 1e-8
-MOST = 300  # cells of a program; longer ones are left out
+MOST = 1000  # cells of a program; longer ones are left out
 
 
 class Outcome(Enum):

@@ -13,10 +13,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
+from subgrad.clarke.certificate import check_value
 from subgrad.clarke.linear import carrying_tangents, tangent
 from subgrad.clarke.passes import Decide, lines
-from subgrad.clarke.program import Found, Memory, Program, beside_compiled_code, check_value, find
+from subgrad.clarke.program import Program
 from subgrad.clarke.refused import Refused
+from subgrad.clarke.search import Found, Memory, find
+from subgrad.clarke.surroundings import beside_compiled_code
 
 Argnums = int | tuple[int, ...]
 

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from subgrad.clarke.generic import random_direction
 from subgrad.clarke.gradients import Argnums, Arguments, Element
-from subgrad.clarke.program import Found, find
+from subgrad.clarke.search import Found, find
 
 
 @dataclass(frozen=True)
