@@ -18,8 +18,8 @@ test-newest: .venv/ready
 	.venv/bin/pytest -n 3 --dist worksteal
 
 # What takes long and depends least on the version; `make test-oldest LEFT_OUT=` runs it too.
-LEFT_OUT ?= tests/test_cli.py tests/test_repro.py tests/database tests/distributed tests/programs \
-	tests/everywhere/test_stress.py
+LEFT_OUT ?= tests/test_bench.py tests/test_cli.py tests/test_repro.py tests/database tests/distributed tests/programs \
+	tests/scan tests/everywhere/test_stress.py
 
 test-oldest: .venv-oldest/ready
 	.venv-oldest/bin/pytest -n 3 --dist worksteal $(addprefix --ignore , $(LEFT_OUT))
