@@ -33,7 +33,8 @@ class Bounded:
         return out if _is_finite(out) else None
 
     def applies(self, plan: Plan, x: Tensor) -> bool:
-        return plan.is_blocked and is_memory(x) and (bool(plan.choices) or x.numel() >= self.smallest)
+        # Of what is empty, `hardtanh` keeps the strides, and `clamp` does not.
+        return plan.is_blocked and is_memory(x) and x.numel() >= (1 if plan.choices else self.smallest)
 
 
 class BoundedInPlace(Bounded):
@@ -58,7 +59,14 @@ class Selection:
         if name is None or plan.names != _SELF or not plan.is_blocked:
             return None
         x, constant, row = arguments["self"], arguments[name], self.rows[name]
-        if constant.ndim or not x.ndim or constant.dtype is not x.dtype or not is_memory(x) or not is_memory(constant):
+        if (
+            constant.ndim
+            or not x.ndim
+            or not x.numel()
+            or constant.dtype is not x.dtype
+            or not is_memory(x)
+            or not is_memory(constant)
+        ):
             return None
         value, number = row.value(arguments), constant.item()
         out = originals("hardtanh", (x, number, inf) if value == "maximum" else (x, -inf, number))
