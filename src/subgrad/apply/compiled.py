@@ -11,12 +11,14 @@ These are internals of torch.compile. What subgrad knows of them is in this file
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C._dynamo import eval_frame
 from torch._guards import Guard, TracingContext
+from torch.autograd import forward_ad
 
 from subgrad.apply.active import active, around, is_chosen_inside
 from subgrad.conventions import Convention
@@ -46,18 +48,25 @@ def keep_from_being_compiled(kernel: Callable[..., Any]) -> None:
     eval_frame.set_code_exec_strategy(kernel.__code__, eval_frame._FrameExecStrategy(skip, skip))
 
 
-def convention_of_call() -> Convention:
+def convention_of_call(args: Sequence[Any]) -> Convention:
     """Called by every kernel: the convention in force. Where Dynamo traces, the graph is tied to it."""
     trace: Any = TracingContext.try_get()
     if trace is None:
         return around()
-    if not is_chosen_inside() and not torch.compiler.is_exporting():
+    if _is_differentiated(args) and not is_chosen_inside() and not torch.compiler.is_exporting():
         if not hasattr(trace, "subgrad_guard"):
             trace.subgrad_guard = _guard(active())
             _tag_cache_entries(active())
         # Once more if Dynamo has taken it back, with a part that it traces again.
         trace.guards_context.dynamo_guards.add(trace.subgrad_guard)
     return active()
+
+
+def _is_differentiated(args: Sequence[Any]) -> bool:
+    """Else no convention matters: Inductor runs graphs once more for the shapes in them."""
+    if forward_ad._current_level >= 0:
+        return True
+    return torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in args)
 
 
 def _guard(convention: Convention) -> Guard:

@@ -92,7 +92,7 @@ def _functional(op: Operator, key: str, originals: dict[str, Any]) -> Callable[.
     memory = Memory(op, shortcut)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
-        convention = compiled.convention_of_call()
+        convention = compiled.convention_of_call(args)
         if not convention.interferes or memory.has_native(convention, args):
             return original(keyset, *args, **kwargs)
         arguments = op.bind(args, kwargs)
@@ -111,7 +111,7 @@ def _in_place(op: Operator, form: str, key: str, originals: dict[str, Any]) -> C
     memory = Memory(op, shortcut)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
-        convention = compiled.convention_of_call()
+        convention = compiled.convention_of_call(args)
         if not convention.interferes or memory.has_native(convention, args):
             return original(keyset, *args, **kwargs)
         arguments = op.bind(args, kwargs)
@@ -149,7 +149,7 @@ def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
     original, repair = originals[op.op], REPAIRS[op.op]
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        convention = compiled.convention_of_call()
+        convention = compiled.convention_of_call(args)
         if not convention.interferes:
             return original(keyset, *args, **kwargs)
         arguments = op.bind(args, kwargs)
