@@ -67,9 +67,12 @@ def _kernels(key: str) -> dict[str, Callable[..., Tensor]]:
     joint = [operator(op) for op in REPAIRS]
     overloads = [op for each in (*operators, *joint) for op in (each.op, each.in_place) if op]
     originals = {op: _original(op, key) for op in overloads}
-    kernels = {each.op: _functional(each, key, originals) for each in operators}
-    kernels |= {each.op: _joint(each, originals) for each in joint}
-    kernels |= {each.in_place: _in_place(each, each.in_place, key, originals) for each in operators if each.in_place}
+    kernels = {each.op: _joint(each, originals) for each in joint}
+    for each in operators:
+        kernels[each.op] = _entrywise(each, each.op, originals, shortcuts.functional(each.op, key), _functional)
+        if each.in_place:
+            shortcut = shortcuts.in_place(each.op, key)
+            kernels[each.in_place] = _entrywise(each, each.in_place, originals, shortcut, _in_place)
     return kernels
 
 
@@ -87,9 +90,15 @@ def _original(op: str, key: str) -> Callable[..., Any]:
     return original
 
 
-def _functional(op: Operator, key: str, originals: dict[str, Any]) -> Callable[..., Tensor]:
-    original, shortcut = originals[op.op], shortcuts.functional(op.op, key)
-    memory = Memory(op, shortcut)
+# What is left of a call once torch's own kernel and shortcuts are out: operator, convention, arguments, plan, and the
+# originals with the keyset to call them with.
+Finish = Callable[[Operator, Convention, Arguments, Plan, dict[str, Any], Any], Tensor]
+
+
+def _entrywise(
+    op: Operator, form: str, originals: dict[str, Any], shortcut: Shortcut | None, finish: Finish
+) -> Callable[..., Tensor]:
+    original, memory = originals[form], Memory(op, shortcut)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
         convention = compiled.convention_of_call(args)
@@ -98,42 +107,34 @@ def _functional(op: Operator, key: str, originals: dict[str, Any]) -> Callable[.
         arguments = op.bind(args, kwargs)
         planned = memory.recall(convention, args) or memory.remember(convention, args, plan(op, convention, arguments))
         found = _shortened(shortcut, planned, arguments, originals, keyset)
-        if found is not None:
-            return found
-        native = _caller(op, "op", originals, keyset)
-        return _ruled(op, convention, arguments, native, planned) if planned.choices else native(arguments)
+        return finish(op, convention, arguments, planned, originals, keyset) if found is None else found
 
     return kernel
 
 
-def _in_place(op: Operator, form: str, key: str, originals: dict[str, Any]) -> Callable[..., Tensor]:
-    original, shortcut = originals[form], shortcuts.in_place(op.op, key)
-    memory = Memory(op, shortcut)
+def _functional(
+    op: Operator, convention: Convention, arguments: Arguments, planned: Plan, originals: dict[str, Any], keyset: Any
+) -> Tensor:
+    native = _caller(op, "op", originals, keyset)
+    return _ruled(op, convention, arguments, native, planned) if planned.choices else native(arguments)
 
-    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
-        convention = compiled.convention_of_call(args)
-        if not convention.interferes or memory.has_native(convention, args):
-            return original(keyset, *args, **kwargs)
-        arguments = op.bind(args, kwargs)
-        planned = memory.recall(convention, args) or memory.remember(convention, args, plan(op, convention, arguments))
-        found = _shortened(shortcut, planned, arguments, originals, keyset)
-        if found is not None:
-            return found
-        self, in_place = args[0], _caller(op, "in_place", originals, keyset)
-        if not planned.choices:
-            return in_place(arguments)
-        layouts.require_plain(op, convention, arguments)
 
-        def native(arguments: Arguments) -> Tensor:
-            """On a copy, since the derivative needs what is about to be overwritten; but in place there too: torch may
-            differentiate that form from its result (elu), which rounds differently."""
-            return in_place({**arguments, "self": laid_out(arguments["self"].clone(), self)})
+def _in_place(
+    op: Operator, convention: Convention, arguments: Arguments, planned: Plan, originals: dict[str, Any], keyset: Any
+) -> Tensor:
+    self, in_place = arguments["self"], _caller(op, "in_place", originals, keyset)
+    if not planned.choices:
+        return in_place(arguments)
+    layouts.require_plain(op, convention, arguments)
 
-        result = _ruled(op, convention, arguments, native, planned)
-        # copy_ sends 0.0 back to what it overwrites; negated it is -0.0, which added to the gradient leaves every bit.
-        return self.neg_().copy_(result)
+    def native(arguments: Arguments) -> Tensor:
+        """On a copy, since the derivative needs what is about to be overwritten; but in place there too: torch may
+        differentiate that form from its result (elu), which rounds differently."""
+        return in_place({**arguments, "self": laid_out(arguments["self"].clone(), self)})
 
-    return kernel
+    result = _ruled(op, convention, arguments, native, planned)
+    # copy_ sends 0.0 back to what it overwrites; negated it is -0.0, which added to the gradient leaves every bit.
+    return self.neg_().copy_(result)
 
 
 def _shortened(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import carries_tangents, tangent, values
-from subgrad.clarke.passes import Decide
+from subgrad.clarke.passes import Decide, Looked
 from subgrad.clarke.pointwise import Pointwise
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import KINKS, Kink
@@ -32,15 +32,8 @@ ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {
 COMPARISONS = tuple(f"{name}.{form}" for name in ANSWERS for form in ("Tensor", "Scalar"))
 
 
-class Comparison:
+class Comparison(Looked):
     """The rule of ``gt``, ``ge``, ``lt``, ``le``, ``eq`` and ``ne``; a branch is the answer itself."""
-
-    is_site = True
-
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
-        with values():
-            flag = self.hits(call, tol)
-        return call.run(), flag
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         return _ties(call, tol).any()
@@ -168,15 +161,8 @@ def _with_other(call: Call, other: Tensor) -> Call:
     return replace(call, arguments={**call.arguments, "other": other})
 
 
-class Jumping:
+class Jumping(Looked):
     """The rule of what jumps, entry by entry in ``self``: its value a little further on."""
-
-    is_site = True
-
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
-        with values():
-            flag = self.hits(call, tol)
-        return call.run(), flag
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         return self._met(call).any() if _jumps(call) else False

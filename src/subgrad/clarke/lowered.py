@@ -15,13 +15,13 @@ from torch.torch_version import TorchVersion
 from subgrad.apply.branches import Call
 from subgrad.apply.passing import running
 from subgrad.clarke.linear import carries_tangents_alone, tangent, valued, values, with_tangent
-from subgrad.clarke.passes import Decide, Look
+from subgrad.clarke.passes import Decide, Look, Looked
 from subgrad.clarke.refused import Refused, here
 from subgrad.clarke.selections import Ranked
 
 
 @dataclass(frozen=True)
-class Hinged:
+class Hinged(Looked):
     """The rule of a loss that is a sum of corners; a branch is the slope at each of them.
 
     Attributes:
@@ -36,12 +36,6 @@ class Hinged:
     left: float
     when: Callable[[Any], bool] = lambda arguments: True
     wholly: bool = False  # it has no forward mode of its own
-    is_site = True
-
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
-        with values():
-            flag = self.hits(call, tol)
-        return call.run(), flag
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         return self.when(call.arguments) and (self.distances(call.arguments).abs() <= tol).any()

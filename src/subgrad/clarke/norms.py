@@ -12,7 +12,7 @@ from torch import Tensor
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import tangent, valued, values
-from subgrad.clarke.passes import Decide
+from subgrad.clarke.passes import Decide, Looked
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks.places import all_pairs, pairs, slices
 
@@ -146,15 +146,8 @@ def _cast(arguments: Any) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Renormed:
+class Renormed(Looked):
     """The rule of `renorm`; a branch is which slices are projected, and the gradient of their norms."""
-
-    is_site = True
-
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
-        with values():
-            flag = self.hits(call, tol)
-        return call.run(), flag
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         if tol:

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import carries_tangents_alone, tangent, values, weighted, with_tangent
-from subgrad.clarke.passes import Decide, is_differentiated
+from subgrad.clarke.passes import Decide, Looked, is_differentiated
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import Kink
 from subgrad.kinks.sets import Ball, Jump, Slopes, Ties
@@ -61,15 +61,8 @@ def _as(slope: Any, like: Tensor) -> Tensor:
     return slope if isinstance(slope, Tensor) else torch.full((), slope, dtype=like.dtype, device=like.device)
 
 
-class Pointwise:
+class Pointwise(Looked):
     """The rule of operators whose kinks are entry by entry."""
-
-    is_site = True
-
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
-        with values():
-            flag = self.hits(call, tol)
-        return call.run(), flag
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         flags = [_hit(kink, call.arguments, tol).any() for kink in _applying(call)]
