@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from kernels.calls import CALLS, DTYPES, IN_PLACE, assert_same_bits, every_number, outcome
 from torch import Tensor
 
 import subgrad
-from subgrad.kernels import lowered
+from subgrad.kernels import lowered, packed
 
 LOWERED = (
     *("clamp", "clamp(min=-0.0)", "clamp(min=)", "clamp(max=)", "clamp_min", "clamp_max"),
@@ -82,9 +84,10 @@ def test_second_derivatives_are_those_of_the_plain_path() -> None:
     torch.testing.assert_close(found[1], torch.where(inside, 2 * x, x.clamp(0, 1)))
 
 
-@pytest.mark.parametrize("mode", ["auto", "always", "never"])
-def test_packed_masks_can_be_switched(mode: str) -> None:
+@pytest.mark.parametrize(("mode", "smallest"), [("auto", packed.SMALLEST), ("always", 1), ("never", sys.maxsize)])
+def test_packed_masks_can_be_switched(mode: str, smallest: int) -> None:
     subgrad.kernels.set_packed(mode)
+    assert packed.smallest() == smallest
     subgrad.kernels.set_packed("auto")
 
 

@@ -51,15 +51,11 @@ class Operator:
         }
 
     @cached_property
-    def slope_names(self) -> frozenset[str]:
-        """The arguments that slopes are made of."""
-        slopes = [kink.set for kink in self.kinks if isinstance(kink.set, Slopes)]
-        return frozenset(name for each in slopes for name in names(each.left_slope) | names(each.right_slope))
-
-    @cached_property
     def slopes_are_numbers(self) -> bool:
         """Whether slopes depend on numbers only, so that what was decided for one call holds for the next."""
-        return self.slope_names.isdisjoint(self.tensor_names)
+        slopes = [kink.set for kink in self.kinks if isinstance(kink.set, Slopes)]
+        used = {name for each in slopes for name in names(each.left_slope) | names(each.right_slope)}
+        return used.isdisjoint(self.tensor_names)
 
     @cached_property
     def in_place(self) -> str | None:
