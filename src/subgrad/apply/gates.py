@@ -22,6 +22,7 @@ __all__ = [
     "are_known_absent",
     "below_autograd",
     "is_memory",
+    "is_readable",
     "laid_out",
     "outer_levels",
     "same",
@@ -83,11 +84,14 @@ def is_memory(tensor: Tensor) -> bool:
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
+def is_readable(tensor: Tensor) -> bool:
+    """Whether a tensor's entries can be looked at: not while a CUDA graph is captured."""
+    return is_memory(tensor) and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 def are_known_absent(places: Tensor) -> bool:
-    """Whether it can be seen that a place is not met at all; not while a CUDA graph is captured."""
-    if not is_memory(places) or (places.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return False
-    return not bool(places.any())
+    """Whether it can be seen that a place is not met at all."""
+    return is_readable(places) and not bool(places.any())
 
 
 def below_autograd(function: Callable[..., Any], *args: Any) -> Any:

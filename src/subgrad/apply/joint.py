@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply import shortcuts
-from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_memory, outer_levels, same, through
+from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_readable, outer_levels, same, through
 from subgrad.apply.rule import Arguments, Native
 from subgrad.kinks.places import all_pairs, pairs, rounding, tied
 from subgrad.kinks.windows import Windows, adaptive, fractional, regular
@@ -106,7 +106,7 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         with torch.no_grad():
             hits = ((entries == values) & valid for entries, valid in windows.columns(x))
             count = reduce(torch.add, (each.short() for each in hits))
-        if not is_memory(count) or (count.is_cuda and torch.cuda.is_current_stream_capturing()):
+        if not is_readable(count):
             means = _means_of_all(x, values, windows, count)
         elif (count > 1).any():
             means = _means_of_tied(x, values, windows, count)

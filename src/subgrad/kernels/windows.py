@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from subgrad.apply.gates import is_memory
+from subgrad.apply.gates import is_memory, is_readable
 from subgrad.apply.rule import Arguments
 from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.packed import DTYPES
@@ -17,9 +17,9 @@ _BLOCK = 512
 
 def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
     """Whether it can be seen that no window of `max_pool2d` holds its largest entry twice."""
-    if not values.is_cuda or x.dtype not in DTYPES or not is_memory(x) or not is_memory(values):
+    if not values.is_cuda or x.dtype not in DTYPES or not is_memory(x) or not is_readable(values):
         return False
-    if triton_kernels() is None or torch.cuda.is_current_stream_capturing():
+    if triton_kernels() is None:
         return False
     kernel, last = arguments["kernel_size"], _is_channels_last(x) and _is_channels_last(values)
     if x.ndim not in (3, 4) or not (last or (x.is_contiguous() and values.is_contiguous())):
