@@ -1,13 +1,13 @@
 """Kernels that let a pass over a whole program decide what an operator does at its kinks.
 
 They lie over torch's own, and over those that conventions use, at the backends' Autograd keys: registered when a pass
-is first made, and without one in this thread they call what they cover.
+first has a rule for their operator, and without one in this thread they call what they cover.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,31 +49,33 @@ class Call:
 
 
 _library: torch.library.Library | None = None
+_installed: set[str] = set()
 _lock = threading.Lock()
 
 
-def install(rules: Mapping[str, Any]) -> None:
-    """Register the kernels, once per process, each with the rule that it hands to the pass."""
+def install(ops: Iterable[str]) -> None:
+    """Register the kernels of some operators, once per process."""
     global _library
-    if _library is not None:
+    wanted = [op for op in ops if op not in _installed]
+    if not wanted:
         return
     dispatch.install()
     with _lock:
-        if _library is not None:
-            return
-        library = torch.library.Library("aten", "IMPL")
-        for key in (f"Autograd{backend}" for backend in BACKENDS):
-            for op, rule in rules.items():
-                _register(library, key, op, op, rule)
-                in_place = IN_PLACE.get(op, Operator(op).in_place)
+        _library = _library or torch.library.Library("aten", "IMPL")
+        for op in wanted:
+            if op in _installed:
+                continue
+            in_place = IN_PLACE.get(op, Operator(op).in_place)
+            for key in (f"Autograd{backend}" for backend in BACKENDS):
+                _register(_library, key, op, op)
                 if in_place and exists(in_place):
-                    _register(library, key, in_place, op, rule)
-        _library = library
+                    _register(_library, key, in_place, op)
+            _installed.add(op)
 
 
-def _register(library: torch.library.Library, key: str, form: str, op: str, rule: Any) -> None:
+def _register(library: torch.library.Library, key: str, form: str, op: str) -> None:
     covered = dispatch.REGISTERED.get((key, form)) or dispatch._original(form, key)
-    kernel = _kernel(Operator(op), covered, rule, written=form != op)
+    kernel = _kernel(Operator(op), covered, written=form != op)
     compiled.keep_from_being_compiled(kernel)
     library.impl(form, kernel, key, with_keyset=True, allow_override=True)
     overload(form)._uncache_dispatch(getattr(DispatchKey, key))
@@ -86,7 +88,7 @@ def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*made, *args[2:])
 
 
-def _kernel(op: Operator, covered: Callable[..., Any], rule: Any, written: bool) -> Callable[..., Any]:
+def _kernel(op: Operator, covered: Callable[..., Any], written: bool) -> Callable[..., Any]:
     functional = overload(op.op)
     takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
 
@@ -98,7 +100,8 @@ def _kernel(op: Operator, covered: Callable[..., Any], rule: Any, written: bool)
         ):
             args = _with_tensors(args)
         current = here.current
-        if current is None:
+        rule = None if current is None else current.rules.get(op.op)
+        if current is None or rule is None:
             return covered(keyset, *args, **kwargs)
 
         def native(arguments: Arguments) -> Any:

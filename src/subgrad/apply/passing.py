@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 
 class Pass(Protocol):
-    """A run of a program that takes the calls of some operators into its own hands."""
+    """A run of a program that takes the calls of some operators into its own hands: those it has rules for."""
+
+    @property
+    def rules(self) -> Mapping[str, Any]: ...
 
     def run(self, rule: Any, call: Any) -> Any: ...
 

@@ -48,6 +48,8 @@ class Looked:
         raise NotImplementedError
 
 
+# Of every operator that has one; filled when a program is first differentiated.
+RULES: dict[str, Rule] = {}
 Site = tuple[str, tuple[int, ...]]
 
 
@@ -80,6 +82,8 @@ class Look:
     counts: bool = False  # batch statistics are kept
     redraws: bool = False  # the other passes will draw other random numbers
     by_formula: bool = False  # draw them as these do
+
+    rules = RULES
 
     def run(self, rule: Rule, call: Call) -> Any:
         if not differentiated(call):
@@ -139,6 +143,8 @@ class Decide:
     indices: dict[int, tuple[Tensor, Tensor, str]] = field(default_factory=dict)
     is_first: bool = False
     seen: list[Tensor | bool] = field(default_factory=list)
+
+    rules = RULES
 
     def run(self, rule: Rule, call: Call) -> Any:
         # What formulas of forward mode call is not differentiated any more.
@@ -228,6 +234,8 @@ class Replay:
     script: list[tuple[Site, Any]]
     place: int = 0
     is_forked: bool = False  # branches are needed again
+
+    rules = RULES
 
     def run(self, rule: Rule, call: Call) -> Any:
         if not differentiated(call):

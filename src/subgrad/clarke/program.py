@@ -15,7 +15,7 @@ from subgrad.apply import branches
 from subgrad.apply.active import Scope
 from subgrad.apply.passing import running
 from subgrad.clarke.linear import carries_tangents
-from subgrad.clarke.passes import Decide, Look, Replay, Site
+from subgrad.clarke.passes import RULES, Decide, Look, Replay, Site
 from subgrad.clarke.refused import Refused, where_raised
 from subgrad.clarke.rules import rules
 from subgrad.clarke.surroundings import eager, generator_states, statistics_kept, without_fast_paths
@@ -43,7 +43,9 @@ class Program:
     generators: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        branches.install(_rules())
+        if not RULES:
+            RULES.update(rules())
+        branches.install(RULES)
         if carries_tangents():
             raise Refused("The gradient of a whole program cannot be taken inside that of another.")
         if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
@@ -146,15 +148,6 @@ def gradient_of(value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None,
     if not value.requires_grad:
         return tuple(None for _ in leaves)
     return torch.autograd.grad(value, leaves, torch.ones_like(value), allow_unused=True)
-
-
-_known: dict[str, Any] = {}
-
-
-def _rules() -> dict[str, Any]:
-    if not _known:
-        _known.update(rules())
-    return _known
 
 
 def _is_about_forward_mode(error: Exception) -> bool:

@@ -2,38 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from types import FrameType, TracebackType
+from subgrad.apply.lines import here, where_raised
 
-import torch
-
-_NOT_THE_USER = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
+__all__ = ["Refused", "here", "where_raised"]
 
 
 class Refused(RuntimeError):  # noqa: N818
     """The program has no generalised gradient here, or none that can be found."""
-
-
-def here() -> str:
-    """The line of the program that is running: the innermost frame outside torch and subgrad."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if is_the_users(frame):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "the program"
-
-
-def where_raised(error: BaseException) -> str:
-    """The line of the program in which an error was raised."""
-    found, trace = "the program", error.__traceback__
-    while isinstance(trace, TracebackType):
-        if is_the_users(trace.tb_frame):
-            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
-
-
-def is_the_users(frame: FrameType) -> bool:
-    return not frame.f_code.co_filename.startswith(_NOT_THE_USER)

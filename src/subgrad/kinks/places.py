@@ -6,6 +6,7 @@ Most answer with a boolean tensor: where the place is met.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
 from math import copysign, inf
 
@@ -77,8 +78,10 @@ def repeated(x: Tensor, dim: int, among: Tensor | None = None) -> Tensor:
     """Which entries, or which of those selected, occur more than once along a dimension."""
     if x.ndim == 0:
         return x != x
-    lines, chosen = x.movedim(dim, -1), (x if among is None else among).movedim(dim, -1)
-    return (chosen.unsqueeze(-1) == lines.unsqueeze(-2)).sum(-1) > 1
+    ordered = x.movedim(dim, -1).sort().values
+    chosen = (x if among is None else among).movedim(dim, -1).contiguous()
+    first, last = (torch.searchsorted(ordered, chosen, right=side) for side in (False, True))
+    return (last - first > 1) & (chosen == chosen)  # nan, which is sorted as if it were equal to nan, is not
 
 
 def meets_running(x: Tensor, running: Tensor, dim: int) -> Tensor:
@@ -90,10 +93,12 @@ def meets_running(x: Tensor, running: Tensor, dim: int) -> Tensor:
 
 def tied_in_windows(x: Tensor, windows: Windows) -> Tensor:
     """Which windows hold their largest entry more than once."""
-    columns = [entries.masked_fill(~valid, -inf) for entries, valid in windows.columns(x)]
-    entries = torch.stack(columns, dim=-1)
-    valid = torch.stack([valid for _, valid in windows.columns(x)], dim=-1)
-    return ((entries == entries.amax(-1, keepdim=True)) & valid).sum(-1) > 1
+    # Candidate after candidate: all at once would be many times the input.
+    largest = reduce(torch.maximum, (entries.masked_fill(~valid, -inf) for entries, valid in windows.columns(x)))
+    count = torch.zeros_like(largest, dtype=torch.int32)
+    for entries, valid in windows.columns(x):
+        count += (entries == largest) & valid
+    return count > 1
 
 
 def tied_when_scattered(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> Tensor:

@@ -1,0 +1,51 @@
+"""The line of the program that is running: the innermost frame outside torch and subgrad."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+
+import torch
+
+# With the separator: torchvision is the user's.
+_NOT_THE_USER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, Path(__file__).parent))
+# What wraps functions of torch.
+_WRAPPERS = (contextlib.__file__, functools.__file__)
+_known: dict[CodeType, bool] = {}
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame of the user's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_the_users(frame):
+        frame = frame.f_back
+    return frame
+
+
+def here() -> str:
+    """The line, as ``file:line``."""
+    frame = user_frame()
+    return "the program" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def where_raised(error: BaseException) -> str:
+    """The line of the program in which an error was raised."""
+    found, trace = "the program", error.__traceback__
+    while isinstance(trace, TracebackType):
+        if is_the_users(trace.tb_frame):
+            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def is_the_users(frame: FrameType) -> bool:
+    code = frame.f_code
+    known = _known.get(code)
+    if known is None:
+        file = code.co_filename
+        known = _known[code] = not file.startswith(_NOT_THE_USER) and file not in _WRAPPERS
+    return known
