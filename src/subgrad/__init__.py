@@ -22,15 +22,19 @@ from subgrad.kinks import KINKS as kinks  # noqa: N811
 from subgrad.version import __version__
 
 if TYPE_CHECKING:
-    from subgrad import clarke, functional, nn
+    from subgrad import clarke, functional, loggers, nn
+    from subgrad.audit import Audit, audit, compare
     from subgrad.clarke import backward, directions, element, elements, grad, jvp, min_norm, value_and_grad
 
 __all__ = [
+    "Audit",
     "Convention",
     "__version__",
     "active",
+    "audit",
     "backward",
     "clarke",
+    "compare",
     "directions",
     "element",
     "elements",
@@ -39,6 +43,7 @@ __all__ = [
     "jvp",
     "kernels",
     "kinks",
+    "loggers",
     "min_norm",
     "nn",
     "set_default",
@@ -49,8 +54,10 @@ _OF_CLARKE = ("backward", "directions", "element", "elements", "grad", "jvp", "m
 
 
 def __getattr__(name: str) -> object:
-    if name in ("clarke", "functional", "nn"):  # made from the table when first asked for
+    if name in ("audit", "clarke", "functional", "loggers", "nn"):  # made from the table when first asked for
         return import_module(f"subgrad.{name}")
     if name in _OF_CLARKE:
         return getattr(import_module("subgrad.clarke"), name)
+    if name in ("Audit", "compare"):
+        return getattr(import_module("subgrad.audit"), name)
     raise AttributeError(f"module 'subgrad' has no attribute {name!r}")

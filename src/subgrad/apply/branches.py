@@ -36,6 +36,7 @@ class Call:
         arguments: by name.
         run: what was called, functional or in place, with torch's own derivative.
         native: the functional form.
+        again: what was called, with other arguments.
         written: whether the call writes into ``self``.
         memo: what a rule has computed for this call and will need again.
     """
@@ -44,6 +45,7 @@ class Call:
     arguments: dict[str, Any]
     run: Callable[[], Any]
     native: Callable[[Arguments], Any]
+    again: Callable[[Arguments], Any]
     written: bool
     memo: dict[str, Any] = field(default_factory=dict)
 
@@ -75,7 +77,7 @@ def install(ops: Iterable[str]) -> None:
 
 def _register(library: torch.library.Library, key: str, form: str, op: str) -> None:
     covered = dispatch.REGISTERED.get((key, form)) or dispatch._original(form, key)
-    kernel = _kernel(Operator(op), covered, written=form != op)
+    kernel = _kernel(Operator(op), form, covered)
     compiled.keep_from_being_compiled(kernel)
     library.impl(form, kernel, key, with_keyset=True, allow_override=True)
     overload(form)._uncache_dispatch(getattr(DispatchKey, key))
@@ -88,8 +90,8 @@ def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*made, *args[2:])
 
 
-def _kernel(op: Operator, covered: Callable[..., Any], written: bool) -> Callable[..., Any]:
-    functional = overload(op.op)
+def _kernel(op: Operator, form: str, covered: Callable[..., Any]) -> Callable[..., Any]:
+    functional, called = overload(op.op), overload(form)
     takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -108,7 +110,10 @@ def _kernel(op: Operator, covered: Callable[..., Any], written: bool) -> Callabl
             # With this pass suspended the overload runs as torch's own.
             return functional(*op.args(arguments), **op.kwargs(arguments))
 
-        call = Call(op, op.bind(args, kwargs), lambda: covered(keyset, *args, **kwargs), native, written)
+        def again(arguments: Arguments) -> Any:
+            return called(*op.args(arguments), **op.kwargs(arguments))
+
+        call = Call(op, op.bind(args, kwargs), lambda: covered(keyset, *args, **kwargs), native, again, form != op.op)
         here.current = None
         try:
             return current.run(rule, call)

@@ -155,7 +155,7 @@ def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
             return original(keyset, *args, **kwargs)
         arguments = op.bind(args, kwargs)
         native = _caller(op, "op", originals, keyset)
-        if not _shares(op, convention, arguments):
+        if not shares(op, convention, arguments):
             return native(arguments)
         layouts.require_plain(op, convention, arguments)
         with torch._C._DisableAutocast():  # which would widen the sums over tied entries
@@ -164,7 +164,7 @@ def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
     return kernel
 
 
-def _shares(op: Operator, convention: Convention, arguments: Arguments) -> bool:
+def shares(op: Operator, convention: Convention, arguments: Arguments) -> bool:
     """Whether the convention takes the least element of a joint kink where torch does not."""
     names = differentiated(op, arguments)
     spots = [

@@ -1,0 +1,164 @@
+"""Gradients of one graph under several conventions, and the call sites that make them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subgrad.audit.effects import Cause, Change, Effect
+from subgrad.audit.site import Site
+from subgrad.audit.switches import Line, Setting, Switchboard
+from subgrad.conventions import Convention
+
+Gradients = list[Tensor | None]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What backward is called on, and the parameters that it reaches."""
+
+    tensors: Sequence[Tensor]
+    cotangents: Sequence[Tensor | None]
+    parameters: Mapping[str, Tensor]
+    board: Switchboard
+
+    def gradients(self, setting: Setting) -> Gradients:
+        """With the elements that a setting says. ``.grad`` is left alone, and so are the hooks that fill it."""
+        self.board.setting = setting
+        try:
+            found = torch.autograd.grad(
+                self.tensors, list(self.parameters.values()), self.cotangents, retain_graph=True, allow_unused=True
+            )
+        finally:
+            self.board.setting = None
+        return [None if each is None else each.to_dense() if each.is_sparse else each for each in found]
+
+
+def effects(graph: Graph, conventions: Sequence[Convention], step: int, site: Site) -> list[Effect]:
+    """The first of the conventions against each of the others."""
+    first, *others = conventions
+    before = graph.gradients(lambda line: first)
+    # Some kernels add up in an order that changes from one time to the next, on other devices than the CPU.
+    is_cpu = all(each.is_cpu for each in graph.parameters.values())
+    repeats = is_cpu or not differ(before, graph.gradients(lambda line: first))
+    return [_effect(graph, before, first, each, step, site, repeats) for each in others]
+
+
+def _effect(
+    graph: Graph, before: Gradients, one: Convention, other: Convention, step: int, site: Site, repeats: bool
+) -> Effect:
+    after = graph.gradients(lambda line: other)
+    names = [name for name, a, b in zip(graph.parameters, before, after, strict=True) if not (a is None and b is None)]
+    changes, relative = changed(list(graph.parameters), before, after)
+    changes = tuple(change for change in changes if change.parameter in names)
+    causes, explained = (), True
+    if any(change.differ for change in changes):
+        causes, explained = responsible(graph, before, after, one, other)
+    return Effect(str(one), str(other), step, site, changes, relative, causes, explained, repeats)
+
+
+def responsible(
+    graph: Graph, before: Gradients, after: Gradients, one: Convention, other: Convention
+) -> tuple[tuple[Cause, ...], bool]:
+    """The call sites that change the gradients, found by switching them; and whether they are all there is to it."""
+
+    def switched(lines: Sequence[Line]) -> Gradients:
+        return graph.gradients(lambda line: other if line in lines else one)
+
+    def acting(lines: list[Line]) -> list[Line]:
+        """Those of a group that change something alone. A group that changes nothing is not searched."""
+        if not lines or not differ(before, switched(lines)):
+            return []
+        if len(lines) == 1:
+            return lines
+        half = len(lines) // 2
+        return [*acting(lines[:half]), *acting(lines[half:])]
+
+    everywhere = list(graph.board.lines)
+    found = acting(everywhere)
+    causes = [_cause(line, graph, before, switched([line]), True) for line in found]
+    now = switched(found) if found else before
+    for line in everywhere:  # those that act only once others are switched
+        if not differ(now, after):
+            break
+        if line not in found:
+            then = switched([*found, line])
+            if differ(now, then):
+                causes.append(_cause(line, graph, now, then, False))
+                found, now = [*found, line], then
+    return tuple(causes), not differ(now, after)
+
+
+def _cause(line: Line, graph: Graph, before: Gradients, after: Gradients, alone: bool) -> Cause:
+    changes, _ = changed(list(graph.parameters), before, after)
+    changes = [change for change in changes if change.differ]
+    site, operator = line
+    differing, flips = sum(each.differ for each in changes), sum(each.flips for each in changes)
+    return Cause(site, operator, len(changes), differing, flips, alone)
+
+
+def differ(one: Gradients, other: Gradients) -> bool:
+    """Whether any entry is not the same; read once."""
+    pairs = [_filled(a, b) for a, b in zip(one, other, strict=True) if not (a is None and b is None)]
+    flags = [_unequal(a, b).any() for a, b in pairs]
+    return bool(torch.stack([flag.to(flags[0].device) for flag in flags]).any()) if flags else False
+
+
+def changed(names: list[str], one: Gradients, other: Gradients) -> tuple[tuple[Change, ...], float | None]:
+    """What changes in each parameter, and over all the norm of the difference in that of the gradients."""
+    rows, sizes = [], []
+    for a, b in zip(one, other, strict=True):
+        if a is None and b is None:
+            rows.append(torch.zeros(4, dtype=torch.float64))
+            sizes.append(0)
+            continue
+        a, b = _filled(a, b)
+        counts = (_unequal(a, b).sum(), ((a.sign() * b.sign()) < 0).sum())
+        norms = ((b - a).double().norm(), a.double().norm())
+        rows.append(torch.stack([each.double() for each in (*counts, *norms)]))
+        sizes.append(a.numel())
+    numbers = torch.stack([row.to(rows[0].device) for row in rows]).tolist() if rows else []
+    changes = tuple(
+        Change(name, size, int(count), _relative(distance, norm), int(flips))
+        for name, size, (count, flips, distance, norm) in zip(names, sizes, numbers, strict=True)
+    )
+    total = [sum(row[column] ** 2 for row in numbers) ** 0.5 for column in (2, 3)]
+    return changes, _relative(*total)
+
+
+def _relative(distance: float, norm: float) -> float | None:
+    return distance / norm if norm > 0 and isfinite(distance) and isfinite(norm) else None
+
+
+def _filled(one: Tensor | None, other: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What has no gradient under one of them has a zero one."""
+    one = torch.zeros_like(other) if one is None else one  # type: ignore[arg-type]
+    return one.detach(), (torch.zeros_like(one) if other is None else other).detach()
+
+
+def _unequal(one: Tensor, other: Tensor) -> Tensor:
+    return (one != other) & ~((one != one) & (other != other))
+
+
+def leaves(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The leaves that a graph reaches, in the order in which it is walked."""
+    found: dict[int, Tensor] = {id(each): each for each in tensors if each.requires_grad and each.is_leaf}
+    ahead: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
+    seen = set(ahead)
+    while ahead:
+        node = ahead.pop()
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, Tensor) and node.name().endswith("AccumulateGrad"):
+            found[id(variable)] = variable
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                ahead.append(following)
+    return list(found.values())
+
+

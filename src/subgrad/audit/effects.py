@@ -1,0 +1,123 @@
+"""What choosing another convention does to the gradients of a batch, and in which line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from subgrad.audit.site import Site
+
+
+@dataclass(frozen=True)
+class Change:
+    """How the gradient of one parameter changes.
+
+    Attributes:
+        entries: of the parameter.
+        differ: how many entries of its gradient are not the same.
+        relative: the norm of the difference over that of the gradient before; None where that is 0.
+        flips: how many change their sign.
+    """
+
+    parameter: str
+    entries: int
+    differ: int
+    relative: float | None
+    flips: int
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A call site that changes gradients when it alone is switched, or, if not ``alone``, after those before it."""
+
+    site: Site
+    operator: str
+    parameters: int
+    differ: int
+    flips: int
+    alone: bool = True
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The gradients of one backward under two conventions.
+
+    Attributes:
+        before, after: the conventions.
+        step: of the audit.
+        site: the line that called backward.
+        changes: for every parameter that has a gradient.
+        relative: as for one parameter, over all of them.
+        causes: the call sites responsible, in the order in which the program reached them.
+        explained: with all of them switched the gradients are those of ``after``.
+        repeats: backward gave the same gradients twice. Where it did not, some differences are its own.
+    """
+
+    before: str
+    after: str
+    step: int
+    site: Site
+    changes: tuple[Change, ...]
+    relative: float | None
+    causes: tuple[Cause, ...]
+    explained: bool = True
+    repeats: bool = True
+
+    @property
+    def differing(self) -> int:
+        return sum(change.differ for change in self.changes)
+
+    @property
+    def flips(self) -> int:
+        return sum(change.flips for change in self.changes)
+
+    @property
+    def first(self) -> Cause | None:
+        """The first call site responsible."""
+        return self.causes[0] if self.causes else None
+
+    @property
+    def verdict(self) -> str:
+        """A sentence: which gradients change, because of which line, and what keeps them."""
+        changed = sum(change.differ > 0 for change in self.changes)
+        if not changed:
+            return f"{self.before} and {self.after} give the same gradients here."
+        flips = f", {self.flips:,} {'entry changes' if self.flips == 1 else 'entries change'} sign" * (self.flips > 0)
+        number = f"{changed} of {_plural(len(self.changes), 'parameter')}"
+        sentence = f"{_going(self.before, self.after)} changes the gradients of {number}, {self._because()}{flips}."
+        if not self.repeats:
+            sentence += " Backward is not deterministic here: some of that may be its own."
+        return f"{sentence} {self.pin}" if self.causes else sentence
+
+    @property
+    def pin(self) -> str:
+        """The spelling that keeps the gradients of before."""
+        lines = ", ".join(dict.fromkeys(str(cause.site) for cause in self.causes))
+        return f'To keep them: with subgrad.use("{self.before}"): around {lines}.'
+
+    def _because(self) -> str:
+        if not self.causes:
+            return "which no single call site explains"
+        named = [f"{cause.site} (`{cause.operator}`)" for cause in self.causes]
+        listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+        return f"{'all because' if self.explained else 'in part because'} of {listed}"
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Effect:
+        """From JSON."""
+        changes = tuple(Change(**each) for each in given.pop("changes"))
+        causes = tuple(Cause(site=Site(**each.pop("site")), **each) for each in given.pop("causes"))
+        return cls(site=Site(**given.pop("site")), changes=changes, causes=causes, **given)
+
+
+def _going(before: str, after: str) -> str:
+    versions = [re.fullmatch(r"torch-(\d+\.\d+)", each) for each in (before, after)]
+    if all(versions):
+        old, new = (found[1] for found in versions if found)
+        return f"Upgrading from torch {old} to {new}"
+    return f"Going from {before} to {after}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,228 @@
+"""The audit of a run: what is put in place around unchanged training code, and taken away again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from subgrad.apply import branches
+from subgrad.apply.active import active
+from subgrad.apply.lines import user_frame
+from subgrad.apply.passing import here
+from subgrad.audit.comparing import Graph, effects, leaves
+from subgrad.audit.data import Audit
+from subgrad.audit.effects import Effect
+from subgrad.audit.modules import Modules
+from subgrad.audit.recording import Recording
+from subgrad.audit.site import Site
+from subgrad.audit.switches import Switchboard
+from subgrad.conventions import Convention, convention
+
+EVERY = 10  # steps, of which one is recorded: what keeps the cost within 1.1 of a plain step (docs/audit.md)
+# Called after every step with the number of it, and after those that were recorded with what was met.
+Listener = Callable[[int, Mapping[str, float]], None]
+
+
+class Session:
+    """The audit of the code inside a ``with``; see `subgrad.audit`. What was found so far is read as from an `Audit`."""
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        *,
+        compare: Sequence[str | Convention] = (),
+        every: int = EVERY,
+        compare_every: int | None = None,
+        ulps: int = 0,
+        listeners: Iterable[Listener] = (),
+    ):
+        self.compared = tuple(convention(each) for each in compare)
+        if len(self.compared) == 1:
+            raise ValueError(f"compare={list(map(str, self.compared))}: give two conventions or more.")
+        self.every = _whole("every", every, 1)
+        self.compare_every = 10 * every if compare_every is None else _whole("compare_every", compare_every, 1)
+        self.ulps = _whole("ulps", ulps, 0)
+        self.listeners = list(listeners)
+        self._modules = Modules(model)
+        self._recording = Recording(self._modules, ulps)
+        self._effects: list[Effect] = []
+        self._steps, self._recorded = 0, []
+        self._thread = 0
+        self._undo: list[Callable[[], None]] = []
+        self._convention, self._result = "torch", None
+
+    # Entering and leaving.
+
+    def __enter__(self) -> Session:
+        if isinstance(here.current, Recording):
+            raise RuntimeError("An audit is running here already: one at a time in each thread.")
+        branches.install(Recording.rules)
+        self._thread, self._convention = threading.get_ident(), str(active())
+        self._result = None
+        hook = register_optimizer_step_post_hook(self._after_step)
+        self._undo.append(hook.remove)
+        if self.compared:
+            self._undo.append(_replace_backward(self))
+        self._begin()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            self._close()
+        finally:
+            self._suspend()
+            while self._undo:
+                self._undo.pop()()
+
+    def _begin(self) -> None:
+        """A step begins: recorded or not."""
+        is_recorded, compares = self._steps % self.every == 0, self._steps % self.compare_every == 0
+        if not is_recorded and not (self.compared and compares):
+            return self._suspend()
+        self._recording.switches = Switchboard(self.compared) if self.compared and compares else None
+        self._recording.is_on = True
+        self._modules.watch()
+        if here.current is None:
+            here.current = self._recording
+
+    def _suspend(self) -> None:
+        self._recording.is_on = False
+        self._recording.switches = None
+        self._modules.forget()
+        if here.current is self._recording:
+            here.current = None
+
+    def _close(self) -> None:
+        """Read what the step has met."""
+        if not self._recording.is_on:
+            return
+        try:
+            met = self._recording.close(self._steps)
+        except RuntimeError as error:  # a device that failed, as the program will say itself
+            self._recording.notes[f"step {self._steps} could not be read: {error}"] = None
+            return
+        if met:
+            self._recorded.append(self._steps)
+
+    # Steps.
+
+    def step(self) -> None:
+        """A step ends here. Called for you after every ``step()`` of an optimizer."""
+        self._close()
+        met = self._recording.last if self._steps in self._recorded[-1:] else {}
+        self._steps += 1
+        self._begin()
+        for listener in self.listeners:
+            listener(self._steps - 1, met)
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self.step()
+
+    # Gradients under several conventions.
+
+    def before_backward(self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> None:
+        """Compare the gradients of what backward is about to be called on, if this step compares."""
+        board = self._recording.switches
+        if board is None or threading.get_ident() != self._thread:
+            return
+        site = Site.of(user_frame())
+        parameters = _named(leaves(tensors), self._modules.parameters())
+        if any(is_traceable_wrapper_subclass(each) for each in parameters.values()):
+            self._recording.notes["gradients of sharded parameters are not compared"] = None
+            return
+        was, self._recording.is_on = self._recording.is_on, False
+        try:
+            found = effects(Graph(tensors, cotangents, parameters, board), self.compared, self._steps, site)
+            self._effects += found
+        except RuntimeError as error:  # a graph that cannot be walked twice; the program's own backward still can
+            self._recording.notes[f"gradients at {site} could not be compared: {error}"] = None
+        finally:
+            self._recording.is_on = was
+
+    # What was found.
+
+    @property
+    def result(self) -> Audit:
+        """What was found so far."""
+        return Audit(
+            rows=self._recording.rows(),
+            effects=tuple(self._effects),
+            steps=max(self._steps, self._recorded[-1] + 1 if self._recorded else 0),
+            recorded=tuple(self._recorded),
+            every=self.every,
+            ulps=self.ulps,
+            convention=self._convention,
+            torch=str(torch.__version__),
+            notes=tuple(self._recording.notes),
+        )
+
+    def gather(self) -> Audit:
+        """The audits of all ranks of the default process group, merged; the same on each of them."""
+        import torch.distributed as dist
+
+        if not (dist.is_available() and dist.is_initialized()):
+            return self.result
+        everyone: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, self.result.to_json())
+        return Audit.merge(map(Audit.from_json, everyone))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.result, name)
+
+    def __str__(self) -> str:
+        return str(self.result)
+
+    def __repr__(self) -> str:
+        return repr(self.result)
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_()
+
+
+def _whole(name: str, number: int, least: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ValueError(f"{name}={number!r}: give a whole number from {least} on.")
+    return number
+
+
+def _named(tensors: Sequence[Tensor], known: Mapping[int, str]) -> dict[str, Tensor]:
+    """The tensors by name, those of modules in their order first; others as the caller names them, or by shape."""
+    frame = user_frame()
+    variables = {} if frame is None else {**frame.f_globals, **frame.f_locals}
+    names = {**{id(each): name for name, each in variables.items() if isinstance(each, Tensor)}, **known}
+    order = {identity: place for place, identity in enumerate(known)}
+    found: dict[str, Tensor] = {}
+    for each in sorted(tensors, key=lambda each: order.get(id(each), len(order))):
+        name = names.get(id(each), f"tensor of {list(each.shape)}")
+        while name in found:
+            name += "'"
+        found[name] = each
+    return found
+
+
+def _replace_backward(session: Session) -> Callable[[], None]:
+    """Let `Tensor.backward` and `torch.autograd.backward` tell the session first; what is returned takes it back."""
+    original = torch.autograd.backward
+
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
+        if torch._C._current_graph_task_id() == -1:  # not what a checkpoint calls while backward runs
+            given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+            cotangents = [grad_tensors] if grad_tensors is None or isinstance(grad_tensors, Tensor) else grad_tensors
+            session.before_backward(given, list(cotangents) if len(given) == len(cotangents) else [None] * len(given))
+        return original(tensors, grad_tensors, *args, **kwargs)
+
+    def undo() -> None:
+        if torch.autograd.backward is backward:
+            torch.autograd.backward = original
+
+    torch.autograd.backward = backward
+    return undo
