@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -30,13 +32,32 @@ class Graph:
     def gradients(self, setting: Setting) -> Gradients:
         """With the elements that a setting says. ``.grad`` is left alone, and so are the hooks that fill it."""
         self.board.setting = setting
+        leaves = list(self.parameters.values())
         try:
-            found = torch.autograd.grad(
-                self.tensors, list(self.parameters.values()), self.cotangents, retain_graph=True, allow_unused=True
-            )
+            with _repeatable():
+                found = torch.autograd.grad(
+                    self.tensors, leaves, self.cotangents, retain_graph=True, allow_unused=True
+                )
         finally:
             self.board.setting = None
         return [None if each is None else each.to_dense() if each.is_sparse else each for each in found]
+
+
+# What `torch.use_deterministic_algorithms` calls, which also imports the compiler to tell it.
+_set_deterministic = torch._C._set_deterministic_algorithms
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """As far as torch has kernels that give the same gradients twice, they are used."""
+    kept = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    with warnings.catch_warnings(), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+        warnings.simplefilter("ignore")
+        _set_deterministic(True, warn_only=True)
+        try:
+            yield
+        finally:
+            _set_deterministic(kept[0], warn_only=kept[1])
 
 
 def effects(graph: Graph, conventions: Sequence[Convention], step: int, site: Site) -> list[Effect]:
@@ -56,16 +77,18 @@ def _effect(
     names = [name for name, a, b in zip(graph.parameters, before, after, strict=True) if not (a is None and b is None)]
     changes, relative = changed(list(graph.parameters), before, after)
     changes = tuple(change for change in changes if change.parameter in names)
-    causes, explained = (), True
-    if any(change.differ for change in changes):
-        causes, explained = responsible(graph, before, after, one, other)
-    return Effect(str(one), str(other), step, site, changes, relative, causes, explained, repeats)
+    is_changed = any(change.differ for change in changes)
+    causes = responsible(graph, before, after, one, other) if is_changed and repeats else ()
+    return Effect(str(one), str(other), step, site, changes, relative, causes, repeats)
 
 
 def responsible(
     graph: Graph, before: Gradients, after: Gradients, one: Convention, other: Convention
-) -> tuple[tuple[Cause, ...], bool]:
-    """The call sites that change the gradients, found by switching them; and whether they are all there is to it."""
+) -> tuple[Cause, ...]:
+    """The call sites that change the gradients, found by switching them, one by one and by groups.
+
+    Those that change something alone; and if that is not all there is to it, what cannot be left out of all of them.
+    """
 
     def switched(lines: Sequence[Line]) -> Gradients:
         return graph.gradients(lambda line: other if line in lines else one)
@@ -74,24 +97,22 @@ def responsible(
         """Those of a group that change something alone. A group that changes nothing is not searched."""
         if not lines or not differ(before, switched(lines)):
             return []
-        if len(lines) == 1:
-            return lines
         half = len(lines) // 2
-        return [*acting(lines[:half]), *acting(lines[half:])]
+        return lines if len(lines) == 1 else [*acting(lines[:half]), *acting(lines[half:])]
 
     everywhere = list(graph.board.lines)
-    found = acting(everywhere)
-    causes = [_cause(line, graph, before, switched([line]), True) for line in found]
-    now = switched(found) if found else before
-    for line in everywhere:  # those that act only once others are switched
-        if not differ(now, after):
-            break
-        if line not in found:
-            then = switched([*found, line])
-            if differ(now, then):
-                causes.append(_cause(line, graph, now, then, False))
-                found, now = [*found, line], then
-    return tuple(causes), not differ(now, after)
+    alone = acting(everywhere)
+    causes = {line: _cause(line, graph, before, switched([line]), True) for line in alone}
+    if not alone or differ(switched(alone), after):
+        needed = everywhere
+        for line in reversed(everywhere):
+            without = [each for each in needed if each != line]
+            if line not in alone and not differ(switched(without), after):
+                needed = without
+        for line in needed:
+            without = switched([each for each in needed if each != line])
+            causes.setdefault(line, _cause(line, graph, without, after, False))
+    return tuple(causes[line] for line in everywhere if line in causes)
 
 
 def _cause(line: Line, graph: Graph, before: Gradients, after: Gradients, alone: bool) -> Cause:

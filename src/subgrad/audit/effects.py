@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Cause:
-    """A call site that changes gradients when it alone is switched, or, if not ``alone``, after those before it."""
+    """A call site that changes gradients when it alone is switched or, if not ``alone``, together with the others."""
 
     site: Site
     operator: str
@@ -50,8 +51,8 @@ class Effect:
         changes: for every parameter that has a gradient.
         relative: as for one parameter, over all of them.
         causes: the call sites responsible, in the order in which the program reached them.
-        explained: with all of them switched the gradients are those of ``after``.
-        repeats: backward gave the same gradients twice. Where it did not, some differences are its own.
+        repeats: backward gave the same gradients twice. Where it did not, some differences are its own, and no line is
+            named.
     """
 
     before: str
@@ -61,7 +62,6 @@ class Effect:
     changes: tuple[Change, ...]
     relative: float | None
     causes: tuple[Cause, ...]
-    explained: bool = True
     repeats: bool = True
 
     @property
@@ -83,25 +83,18 @@ class Effect:
         changed = sum(change.differ > 0 for change in self.changes)
         if not changed:
             return f"{self.before} and {self.after} give the same gradients here."
-        flips = f", {self.flips:,} {'entry changes' if self.flips == 1 else 'entries change'} sign" * (self.flips > 0)
-        number = f"{changed} of {_plural(len(self.changes), 'parameter')}"
-        sentence = f"{_going(self.before, self.after)} changes the gradients of {number}, {self._because()}{flips}."
-        if not self.repeats:
-            sentence += " Backward is not deterministic here: some of that may be its own."
-        return f"{sentence} {self.pin}" if self.causes else sentence
+        flips = f", {self.flips:,} {'entry changes' if self.flips == 1 else 'entries change'} sign" if self.flips else ""
+        number = f"{changed:,} of {_plural(len(self.changes), 'parameter')}"
+        sentence = f"{_going(self.before, self.after)} changes the gradients of {number}"
+        if not self.causes:
+            return f"{sentence}{flips}. Backward is not deterministic here: some of that may be its own."
+        return f"{sentence}, all because of {_listed(self.causes)}{flips}. {self.pin}"
 
     @property
     def pin(self) -> str:
         """The spelling that keeps the gradients of before."""
         lines = ", ".join(dict.fromkeys(str(cause.site) for cause in self.causes))
         return f'To keep them: with subgrad.use("{self.before}"): around {lines}.'
-
-    def _because(self) -> str:
-        if not self.causes:
-            return "which no single call site explains"
-        named = [f"{cause.site} (`{cause.operator}`)" for cause in self.causes]
-        listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-        return f"{'all because' if self.explained else 'in part because'} of {listed}"
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Effect:
@@ -117,6 +110,11 @@ def _going(before: str, after: str) -> str:
         old, new = (found[1] for found in versions if found)
         return f"Upgrading from torch {old} to {new}"
     return f"Going from {before} to {after}"
+
+
+def _listed(causes: Sequence[Cause]) -> str:
+    named = [f"{cause.site} (`{cause.operator}`)" for cause in causes]
+    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 
 def _plural(count: int, noun: str) -> str:

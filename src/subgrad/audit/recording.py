@@ -106,9 +106,9 @@ class Recording:
             return call.run()
         return self.switches.run(call, names, site, operator, met)
 
-    def fork(self) -> Recording | None:
-        """For what a checkpoint calls again: counted then if it was not recorded, and so not looked at, the first time."""
-        return None if torch.is_grad_enabled() else self
+    def fork(self) -> _Again | None:
+        """For what a checkpoint calls again: counted then if autograd did not record it, and so it was not, before."""
+        return None if torch.is_grad_enabled() else _Again(self)
 
     def _note(self, key: Key, site: Site, met: Iterable[Found]) -> None:
         for each in met:
@@ -142,6 +142,20 @@ class Recording:
         for row in (slot.row() for slot in self._slots.values() if slot.series):
             found[row.key] = found[row.key].merged(row) if row.key in found else row
         return ordered(found.values())
+
+
+@dataclass(frozen=True)
+class _Again:
+    """The recording, in what a checkpoint calls in backward."""
+
+    recording: Recording
+    rules = Recording.rules
+
+    def run(self, rule: Any, call: Call) -> Any:
+        return self.recording.run(rule, call)
+
+    def fork(self) -> _Again:
+        return self
 
 
 def _summary(met: list[tuple[_Slot, Count]]) -> dict[str, float]:

@@ -94,9 +94,10 @@ class Switched:
     @classmethod
     def of(cls, call: Call, names: frozenset[str], line: Line, board: Switchboard) -> Switched:
         tensors = {name: each for name, each in call.arguments.items() if isinstance(each, Tensor)}
-        shape = torch.broadcast_shapes(*(each.shape for each in tensors.values())) if _is_entrywise(call) else None
         chosen = tuple(name for name in call.op.tensor_names if name in names)
         with values():
+            # Not `broadcast_shapes`, which imports what compiling needs.
+            shape = torch.broadcast_tensors(*tensors.values())[0].shape if call.op.op in KINKS.entrywise else None
             if shape is None or any(tensors[name].shape != shape for name in chosen):
                 kept = {name: each.detach().clone() for name, each in tensors.items()}
                 return cls(call, chosen, line, board, {**call.arguments, **kept}, None)
@@ -139,10 +140,6 @@ class Switched:
             found = torch.autograd.grad(reached, list(leaves.values()), list(cotangents.values()), allow_unused=True)
         given = zip(leaves.items(), found, strict=True)
         return {name: torch.zeros_like(leaf) if each is None else each for (name, leaf), each in given}
-
-
-def _is_entrywise(call: Call) -> bool:
-    return call.op.op in KINKS.entrywise
 
 
 def _between_gates(call: Call, switched: Switched) -> Any:
