@@ -206,6 +206,16 @@ def test_generators_statistics_and_gradients_are_as_before() -> None:
         assert torch.equal(gradient, torch.full_like(gradient, 3.0))
 
 
+def test_what_is_in_force_does_not_matter() -> None:
+    """Places where both agree, and not with the convention of the run, are switched too."""
+    x = torch.tensor([0.0, 0.0, 1.0], requires_grad=True)
+    program = lambda: loss(torch.maximum(first(x), torch.zeros(3)))  # noqa: E731
+    plain = subgrad.compare(program, [x], [OLD, NEW])
+    with subgrad.use("min-norm"):
+        assert subgrad.compare(program, [x], [OLD, NEW]).changes == plain.changes
+    assert plain.differing == 2
+
+
 def test_inside_an_audit_the_usual_loop_is_compared() -> None:
     x = torch.tensor([[1.0, 2.0, -1.0]])
     layer = nn.Linear(3, 4)

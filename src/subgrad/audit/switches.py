@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._C import _AutoDispatchBelowADInplaceOrView as values
 from torch.autograd import forward_ad
 
-from subgrad.apply.active import Scope
+from subgrad.apply.active import Scope, active
 from subgrad.apply.branches import Call
 from subgrad.apply.dispatch import shares
 from subgrad.apply.gates import Gate, alias, laid_out, outer_levels, same, through
@@ -56,13 +56,15 @@ class Switchboard:
         return _between_gates(call, Switched.of(call, names, line, self))
 
     def _differ(self, call: Call, names: frozenset[str]) -> bool:
+        """Whether the conventions, that of the run included, pick different elements."""
         if call.op.op in COMPARISONS or call.op.op in RANDOM or forward_ad._current_level >= 0:
             return False
+        everyone = (active(), *self.conventions)
         if call.op.op in KINKS.entrywise:
-            plans = [plan(call.op, each, call.arguments) for each in self.conventions]
+            plans = [plan(call.op, each, call.arguments) for each in everyone]
             elements = [[_element(meeting) for meeting in each.meetings] for each in plans]
             return any(one != elements[0] for one in elements)
-        return len({shares(call.op, each, call.arguments) for each in self.conventions}) > 1
+        return len({shares(call.op, each, call.arguments) for each in everyone}) > 1
 
 
 def _element(meeting: Any) -> Any:
