@@ -1,0 +1,160 @@
+"""An audit as a page of its own: nothing is fetched, and all that comes from the program is escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+from subgrad.audit.data import Audit, Row
+from subgrad.audit.effects import Effect
+from subgrad.report import audit_charts as charts
+from subgrad.report.audit_text import NUMBERS, cells, columns, shown, summary
+
+# The page may run its own script and nothing else, whatever else comes into it.
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>subgrad audit</title>
+<style>{style}</style>
+</head>
+<body>
+{body}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def page(audit: Audit) -> str:
+    """The whole page."""
+    script = _asset("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    parts = (
+        _overview(audit),
+        _section("Kinks by call site", _table(audit), "One line for each kink of each call site in each module."),
+        _section("Hits over time", charts.over_time(audit), "Of each recorded step, by module."),
+        _section(
+            "Distances to the nearest kink",
+            charts.distances(audit),
+            "Of a sample of the entries that are not on it, from corners and ties between tensors.",
+        ),
+        _section("Gradients", _gradients(audit.effects)),
+        _section("Source lines", _sources(audit.rows), "Those with hits."),
+    )
+    return PAGE.format(digest=digest, style=_asset("page.css"), script=script, body="\n".join(filter(None, parts)))
+
+
+def fragment(audit: Audit) -> str:
+    """For notebooks: the table and the sentences."""
+    names = columns(audit)
+    head = "".join(f"<th>{name}</th>" for name in names)
+    lines = "".join(
+        f"<tr>{''.join(f'<td>{escape(cells(row)[name])}</td>' for name in names)}</tr>" for row in shown(audit)
+    )
+    said = "".join(f"<p>{escape(line)}</p>" for line in summary(audit).splitlines())
+    return f"<div>{said}<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("subgrad.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _section(title: str, content: str, said: str = "") -> str:
+    return f'<section><h2>{title}</h2><p class="soft">{said}</p>{content}</section>' if content else ""
+
+
+def _overview(audit: Audit) -> str:
+    met = [row for row in audit.rows if row.total.hits]
+    cards = {
+        "hits": f"{audit.hits:,}",
+        "kinks hit": f"{len(met):,} of {len(audit.rows):,}",
+        "lines": f"{len({(row.site.file, row.site.line) for row in met}):,}",
+        "steps recorded": f"{len(audit.recorded):,} of {audit.steps:,}",
+        "ranks": f"{audit.ranks:,}",
+    }
+    shown = "".join(f'<div class="card"><b>{value}</b>{name}</div>' for name, value in cards.items())
+    verdicts = "".join(f'<p class="verdict">{escape(each)}</p>' for each in audit.verdicts)
+    notes = "".join(f'<p class="soft">{escape(each)}</p>' for each in audit.notes)
+    under = f"torch {escape(audit.torch)}, convention {escape(audit.convention)}, one step of {audit.every} recorded"
+    return f'<h1>subgrad audit</h1><p class="soft">{under}</p><div class="cards">{shown}</div>{verdicts}{notes}'
+
+
+def _table(audit: Audit) -> str:
+    names = columns(audit)
+    head = "".join(_header(name) for name in names)
+    lines = "".join(_line(row, names) for row in audit.rows)
+    return (
+        '<p><label>Filter <input id="filter" type="search" placeholder="file, module, operator, ..."></label> '
+        '<span id="counted" class="soft"></span></p><div class="scroll">'
+        f'<table id="kinks"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+    )
+
+
+def _header(name: str) -> str:
+    kind = ' class="number"' if name in NUMBERS else ""
+    return f'<th scope="col"{kind}><button type="button">{name}</button></th>'
+
+
+def _line(row: Row, names: Sequence[str]) -> str:
+    text, total = cells(row), row.total
+    numbers = {"share": row.share, **{name: getattr(total, name) for name in NUMBERS if name != "share"}}
+    made = []
+    for name in names:
+        if name in NUMBERS:
+            made.append(f'<td class="number" data-value="{numbers[name]}">{text[name]}</td>')
+        elif name == "line":
+            made.append(f'<td title="{escape(row.site.file)}"><code>{escape(text[name])}</code></td>')
+        else:
+            made.append(f"<td>{escape(text[name])}</td>")
+    return f"<tr>{''.join(made)}</tr>"
+
+
+def _gradients(effects: Sequence[Effect]) -> str:
+    if not effects:
+        return ""
+    heat = charts.heat(effects)
+    lines = "".join(_causes(effect) for effect in effects)
+    head = "".join(f"<th>{name}</th>" for name in ("step", "from", "to", "line", "operator", "parameters", "entries", "signs"))
+    if not lines:
+        return "<p>No gradient differs between the conventions that were compared.</p>"
+    caption = '<p class="soft">Relative difference of each parameter\'s gradient, by step.</p>' if heat else ""
+    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+    return f'{caption}<div class="scroll">{heat}</div>{table}'
+
+
+def _causes(effect: Effect) -> str:
+    where = (escape(each) for each in (str(effect.step), effect.before, effect.after))
+    start = "".join(f"<td>{each}</td>" for each in where)
+    return "".join(
+        f"<tr>{start}<td><code>{escape(str(cause.site))}</code></td><td>{escape(cause.operator)}</td>"
+        f'<td class="number">{cause.parameters:,}</td><td class="number">{cause.differ:,}</td>'
+        f'<td class="number">{cause.flips:,}</td></tr>'
+        for cause in effect.causes
+    )
+
+
+def _sources(rows: Iterable[Row]) -> str:
+    hits: dict[str, dict[tuple[int, str], int]] = {}
+    for row in rows:
+        if row.total.hits and row.site.file:
+            lines = hits.setdefault(row.site.file, {})
+            place = (row.site.line, row.site.source)
+            lines[place] = lines.get(place, 0) + row.total.hits
+    most = max((count for lines in hits.values() for count in lines.values()), default=1)
+    made = []
+    for file, lines in sorted(hits.items()):
+        listed = "".join(
+            f'<tr><td class="number">{line}</td><td><code>{escape(source)}</code></td><td class="number">{count:,}</td>'
+            f'<td><span class="meter" style="width:{max(2, round(120 * count / most))}px"></span></td></tr>'
+            for (line, source), count in sorted(lines.items())
+        )
+        made.append(f'<h3><code>{escape(file)}</code></h3><div class="scroll"><table class="source">{listed}</table></div>')
+    return "".join(made)

@@ -1,0 +1,100 @@
+"""An audit as text: a table for the terminal, and what it comes to in sentences."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from subgrad.audit.data import Audit, Row
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SHOWN = 30
+COLUMNS = ("line", "function", "module", "operator", "kink", "calls", "entries", "hits", "share")
+NUMBERS = ("calls", "entries", "hits", "near", "share")
+
+
+def columns(audit: Audit) -> tuple[str, ...]:
+    return (*COLUMNS[:-1], "near", COLUMNS[-1]) if audit.ulps else COLUMNS
+
+
+def cells(row: Row) -> dict[str, str]:
+    """What the table says of a row, by column."""
+    total = row.total
+    return {
+        "line": str(row.site),
+        "function": row.site.function,
+        "module": row.module,
+        "operator": row.operator,
+        "kink": row.kink,
+        "calls": f"{total.calls:,}",
+        "entries": f"{total.entries:,}",
+        "hits": f"{total.hits:,}",
+        "near": f"{total.near:,}",
+        "share": share(row.share),
+    }
+
+
+def share(part: float) -> str:
+    return "0" if part == 0 else f"{part:.1%}" if part >= 1e-3 else f"{part:.1e}"
+
+
+def shown(audit: Audit) -> list[Row]:
+    """The rows with hits, the first of them; with near ones where those were asked for."""
+    return [row for row in audit.rows if row.total.hits or row.total.near][:SHOWN]
+
+
+def text(audit: Audit) -> str:
+    """The table and the sentences; with rich if it is there."""
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        return f"{_plain(audit)}\n{summary(audit)}"
+    console = Console(file=io.StringIO(), width=160, color_system=None)
+    if shown(audit):
+        console.print(table(audit))
+    console.print(summary(audit), highlight=False, markup=False, soft_wrap=True)
+    return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+
+
+def table(audit: Audit) -> Table:
+    """The rows with the most hits."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title="Kinks that were hit", title_justify="left", header_style="bold")
+    for column in columns(audit):
+        made.add_column(column, justify="right" if column in NUMBERS else "left", overflow="fold")
+    for row in shown(audit):
+        found = cells(row)
+        made.add_row(*(Text(found[column]) for column in columns(audit)))
+    return made
+
+
+def _plain(audit: Audit) -> str:
+    lines = [list(columns(audit)), *([cells(row)[name] for name in columns(audit)] for row in shown(audit))]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def summary(audit: Audit) -> str:
+    """What it comes to, a sentence a line."""
+    met = [row for row in audit.rows if row.total.hits]
+    lines = {(row.site.file, row.site.line) for row in met}
+    entries = sum(row.total.entries for row in audit.rows)
+    said = [
+        f"{audit.hits:,} hits among {entries:,} entries, in {_count(len(lines), 'line')}, "
+        f"in {len(audit.recorded):,} recorded of {_count(audit.steps, 'step')}{_of_ranks(audit)}."
+    ]
+    if len(met) > SHOWN:
+        said.append(f"{len(met) - SHOWN} more kinks were hit: to_html() shows all.")
+    return "\n".join((*said, *audit.verdicts, *(f"Note: {note}." for note in audit.notes)))
+
+
+def _of_ranks(audit: Audit) -> str:
+    return f" on {audit.ranks} ranks" if audit.ranks > 1 else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
