@@ -60,4 +60,5 @@ class Mask:
             # Between two corners both must hold for the narrower side, either for the wider one.
             join = torch.logical_and if between != nan else torch.logical_or
             mask = join(mask, table[second](x, high))
-        return torch.where(mask, 0, x) if nan else torch.where(mask, x, 0)
+        rest = low if isinstance(low, Tensor) else 0  # a number would become a tensor first
+        return torch.where(mask, rest, x) if nan else torch.where(mask, x, rest)

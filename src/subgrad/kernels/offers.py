@@ -19,6 +19,7 @@ from subgrad.apply.shortcuts import Originals
 from subgrad.kernels import packed
 from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection, only_given
 from subgrad.kernels.masked import Mask
+from subgrad.kernels.nudged import FAMILY, Bounds, moved_bounds, nudged, nudged_in_place
 from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Coding, Corner, Straight
 from subgrad.kernels.windows import are_untied
 from subgrad.kinks.overloads import overload
@@ -40,7 +41,12 @@ class Packed:
         call, x = self.call(plan, arguments), arguments["self"]
         if call is None:
             return None
-        mask = _small_mask(plan, call, x)
+        if x.numel() >= packed.smallest():
+            return packed.pack(call, x, None, True)
+        bounds = self.moved_bounds(plan, arguments)
+        if bounds is not None:
+            return nudged(self.op, bounds, arguments, originals)
+        mask = _mask(plan, call)
         if mask is None:
             return packed.pack(call, x, None, True)
         return _written(mask.select(x, *call.numbers[:2]), self.op, arguments)
@@ -54,6 +60,13 @@ class Packed:
             plan.notes["call"] = coding and packed.Call(self.row.value(arguments), numbers, coding, "none")
         return plan.notes["call"]
 
+    def moved_bounds(self, plan: Plan, arguments: Arguments) -> Bounds | None:
+        if self.op not in FAMILY:
+            return None
+        if "bounds" not in plan.notes:
+            plan.notes["bounds"] = moved_bounds(plan, arguments)
+        return plan.notes["bounds"]
+
 
 class PackedInPlace(Packed):
     """The same over its input; not for views and leaves, whose errors and histories are torch's own affair."""
@@ -63,7 +76,12 @@ class PackedInPlace(Packed):
         if x.is_leaf or x._is_view() or not packed.is_dense(x):
             return None
         call = self.call(plan, arguments)
-        return None if call is None else packed.pack_in_place(call, x)
+        if call is None:
+            return None
+        bounds = self.moved_bounds(plan, arguments) if x.numel() < packed.smallest() else None
+        if bounds is not None:
+            return nudged_in_place(self.op, bounds, arguments, originals)
+        return packed.pack_in_place(call, x)
 
 
 @dataclass(frozen=True)
@@ -93,16 +111,17 @@ class PackedSelection:
         call = plan.notes[kind]
         if call is None:
             return None
-        mask = _small_mask(plan, call, x) if plan.names == {"self"} else None
+        is_small = plan.names == _SELF and x.numel() < packed.smallest()
+        mask = _mask(plan, call) if is_small else None
         if mask is None:
             return packed.pack(call, x, other, "self" in plan.names)
         return _written(mask.select(x, other, inf), self.op, arguments)
 
 
-def _small_mask(plan: Plan, call: packed.Call, x: Tensor) -> Mask | None:
-    """For what is too small to be packed."""
-    if x.numel() >= packed.smallest():
-        return None
+_SELF = frozenset({"self"})
+
+
+def _mask(plan: Plan, call: packed.Call) -> Mask | None:
     if "mask" not in plan.notes:
         plan.notes["mask"] = Mask.of(call.coding, plan)
     return plan.notes["mask"]
