@@ -15,7 +15,8 @@ import torch
 from subgrad.bench import measure
 from subgrad.bench.measure import COMPILED, CONTENDERS, Benchmark, Copy, Timing
 from subgrad.bench.rows import rows
-from subgrad.cli import DTYPES, main
+from subgrad.cli import main
+from subgrad.cli.bench import DTYPES
 from subgrad.conventions import Convention
 from subgrad.report.bench import milliseconds, picture
 
@@ -275,7 +276,7 @@ def test_refuses_a_device_that_is_not_there(capsys: Captured) -> None:
 def test_says_what_to_install_before_it_measures(
     stored: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setattr("subgrad.cli.find_spec", lambda name: None)
+    monkeypatch.setattr("subgrad.cli.bench.find_spec", lambda name: None)
     path = stored.with_name("picture.svg")
     assert main(["bench", "--show", str(stored), "--picture", str(path)]) == 2
     assert capsys.readouterr().err == (

@@ -9,13 +9,13 @@ import types
 from collections.abc import Sequence
 
 
-def run_script(path: str, arguments: Sequence[str]) -> int:
+def run_script(path: str, arguments: Sequence[str], command: str = "run") -> int:
     """Run a script to its end in this process; the exit code is returned, ``SystemExit`` passes."""
     try:
         with open(path, "rb") as file:
             source = file.read()
     except OSError as error:
-        print(f"subgrad run: can't open {path!r}: {error.strerror}", file=sys.stderr)
+        print(f"subgrad {command}: can't open {path!r}: {error.strerror}", file=sys.stderr)
         return 2
     sys.argv = [path, *arguments]
     if not getattr(sys.flags, "safe_path", False):  # new in Python 3.11

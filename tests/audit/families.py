@@ -52,9 +52,7 @@ FAMILIES: dict[str, Family] = {
     "relu": Family(lambda x, y: torch.relu(x), lambda x, y: {"self == 0": on(x == 0)}),
     "relu_": Family(lambda x, y: torch.relu_(x * 1), lambda x, y: {"self == 0": on(x == 0)}),
     "relu6": Family(lambda x, y: F.relu6(x), lambda x, y: {"self == 0": on(x == 0), "self == 6": on(x == 6)}),
-    "clamp": Family(
-        lambda x, y: x.clamp(-1, 2), lambda x, y: {"self == min": on(x == -1), "self == max": on(x == 2)}
-    ),
+    "clamp": Family(lambda x, y: x.clamp(-1, 2), lambda x, y: {"self == min": on(x == -1), "self == max": on(x == 2)}),
     "hardswish": Family(lambda x, y: F.hardswish(x), lambda x, y: {"self == -3": on(x == -3), "self == 3": on(x == 3)}),
     "prelu": Family(
         lambda x, y: F.prelu(x, torch.tensor([0.25], dtype=x.dtype)), lambda x, y: {"self == 0": on(x == 0)}
@@ -72,7 +70,9 @@ FAMILIES: dict[str, Family] = {
         },
     ),
     # norms
-    "hypot": Family(lambda x, y: torch.hypot(x, y), lambda x, y: {"(self == 0) & (other == 0)": on((x == 0) & (y == 0))}),
+    "hypot": Family(
+        lambda x, y: torch.hypot(x, y), lambda x, y: {"(self == 0) & (other == 0)": on((x == 0) & (y == 0))}
+    ),
     "norm": Family(lambda x, y: x[:, :2].norm(dim=1), lambda x, y: {"the zero vector": on((x[:, :2] == 0).all(1))}),
     "dist": Family(lambda x, y: torch.dist(x, x.detach() * 1), lambda x, y: {"the zero vector": (1, 1)}),
     # ties inside a tensor
@@ -82,9 +82,7 @@ FAMILIES: dict[str, Family] = {
         lambda x, y: x.median(1), lambda x, y: {"a tie": on(times(x, np.sort(x, 1)[:, (x.shape[1] - 1) // 2]) > 1)}
     ),
     "sort": Family(lambda x, y: x.sort(1), lambda x, y: {"a tie": on(occurring(x, x) > 1)}),
-    "topk": Family(
-        lambda x, y: x.topk(3, 1), lambda x, y: {"a tie": on(occurring(x, -np.sort(-x, 1)[:, :3]) > 1)}
-    ),
+    "topk": Family(lambda x, y: x.topk(3, 1), lambda x, y: {"a tie": on(occurring(x, -np.sort(-x, 1)[:, :3]) > 1)}),
     "cummax": Family(lambda x, y: x.cummax(1), lambda x, y: {"a tie with the running extreme": on(running(x))}),
     "max_pool2d": Family(
         lambda x, y: F.max_pool2d(x[None, None], 2),

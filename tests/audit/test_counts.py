@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from audit.families import FAMILIES
 from torch import Tensor, nn
 
 import subgrad
+from audit.families import FAMILIES
 from subgrad.audit.counting import OPERATORS, steps_between
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload

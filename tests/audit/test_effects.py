@@ -1,4 +1,4 @@
-"""What another convention does to gradients is what runs under both conventions show, and the line is found by switching."""
+"""What another convention does to gradients is what two runs show, and the line is found by switching."""
 
 from __future__ import annotations
 

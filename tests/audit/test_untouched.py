@@ -96,9 +96,15 @@ def nothing_left() -> Iterator[None]:
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 def test_nothing_is_left_whatever_is_raised_and_what_was_recorded_is_kept(error: type[BaseException]) -> None:
     x = torch.zeros(3, requires_grad=True)
-    with nothing_left(), pytest.raises(error), subgrad.audit(compare=("torch", "mean")) as audit:
-        torch.relu(x)
-        raise error
+    audit = subgrad.audit(compare=("torch", "mean"))
+
+    def run() -> None:
+        with audit:
+            torch.relu(x)
+            raise error
+
+    with nothing_left(), pytest.raises(error):
+        run()
     assert audit.hits == 3
 
 

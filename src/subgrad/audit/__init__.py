@@ -42,8 +42,8 @@ def audit(
         model: for the names of its modules and parameters; others are named after their classes.
         compare: two conventions or more, whose gradients are held against each other whenever ``backward`` is called in
             a compared step. The run goes on with the one in force.
-        every: record one step of so many, the first one included. A step ends with ``optimizer.step()``, or where you call
-            ``audit.step()``.
+        every: record one step of so many, the first one included. A step ends with ``optimizer.step()``, or where
+            ``audit.step()`` is called.
         compare_every: compare in one step of so many; ten times ``every`` if not given.
         ulps: count also what is within so many units in the last place of a kink.
         listeners: called after every step with its number and what it met, if it was recorded; see `subgrad.loggers`.
@@ -51,9 +51,7 @@ def audit(
     Returns:
         A context manager. What was recorded, also when something is raised inside, is read from it as from an `Audit`.
     """
-    return Session(
-        model, compare=compare, every=every, compare_every=compare_every, ulps=ulps, listeners=listeners
-    )
+    return Session(model, compare=compare, every=every, compare_every=compare_every, ulps=ulps, listeners=listeners)
 
 
 class _Callable(ModuleType):

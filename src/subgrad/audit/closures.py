@@ -71,11 +71,12 @@ def compare(
 
 
 def _named(params: Parameters) -> dict[str, Tensor]:
+    given: Any = params
     if isinstance(params, nn.Module):
-        params = params.named_parameters()
-    if isinstance(params, Mapping):
-        params = params.items()
-    pairs = [each if isinstance(each, tuple) else (f"parameter {i}", each) for i, each in enumerate(params)]
+        given = params.named_parameters()
+    elif isinstance(params, Mapping):
+        given = params.items()
+    pairs = [each if isinstance(each, tuple) else (f"parameter {i}", each) for i, each in enumerate(given)]
     return {name: each for name, each in pairs if each.requires_grad}
 
 

@@ -35,9 +35,7 @@ class Graph:
         leaves = list(self.parameters.values())
         try:
             with _repeatable():
-                found = torch.autograd.grad(
-                    self.tensors, leaves, self.cotangents, retain_graph=True, allow_unused=True
-                )
+                found = torch.autograd.grad(self.tensors, leaves, self.cotangents, retain_graph=True, allow_unused=True)
         finally:
             self.board.setting = None
         return [None if each is None else each.to_dense() if each.is_sparse else each for each in found]
@@ -181,5 +179,3 @@ def leaves(tensors: Sequence[Tensor]) -> list[Tensor]:
                 seen.add(following)
                 ahead.append(following)
     return list(found.values())
-
-

@@ -79,7 +79,9 @@ def found(call: Call, names: frozenset[str], ulps: int) -> list[Found]:
     """What a call meets at each of its places. Called before it runs, since it may overwrite its argument."""
     given = [call.arguments[name] for name in call.op.tensor_names]
     if not all(is_readable(each) for each in given if isinstance(each, Tensor)):
-        raise NotLookedAt("tensors that are no plain memory: compiled, transformed, captured or of a class of their own")
+        raise NotLookedAt(
+            "tensors that are no plain memory: compiled, transformed, captured or of a class of their own"
+        )
     with values():
         if call.op.op in COMPARISONS:
             return _compared(call.arguments, ulps)

@@ -14,7 +14,7 @@ from subgrad.audit.effects import Effect
 from subgrad.audit.site import Site
 
 FORMAT = "subgrad.audit/1"
-# Bounds of the histogram of distances to the nearest kink: powers of ten. What is nearer or further is in the outer bins.
+# Bounds of the histogram of distances to the nearest kink, as powers of ten; the outer bins are open.
 DECADES = tuple(range(-12, 4))
 
 

@@ -83,7 +83,9 @@ class Effect:
         changed = sum(change.differ > 0 for change in self.changes)
         if not changed:
             return f"{self.before} and {self.after} give the same gradients here."
-        flips = f", {self.flips:,} {'entry changes' if self.flips == 1 else 'entries change'} sign" if self.flips else ""
+        flips = (
+            f", {self.flips:,} {'entry changes' if self.flips == 1 else 'entries change'} sign" if self.flips else ""
+        )
         number = f"{changed:,} of {_plural(len(self.changes), 'parameter')}"
         sentence = f"{_going(self.before, self.after)} changes the gradients of {number}"
         if not self.causes:

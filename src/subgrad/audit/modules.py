@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -48,6 +49,14 @@ class Modules:
     def parameters(self) -> dict[int, str]:
         """The names of the parameters of the modules that were met, by their identity."""
         return {id(each): name for root in self.roots for name, each in root.named_parameters()}
+
+    def are_sharded(self) -> bool:
+        """Whether FSDP manages the parameters of any module that was met."""
+        fsdp: Any = sys.modules.get("torch.distributed.fsdp")
+        if fsdp is None:
+            return False
+        kinds = (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
+        return any(isinstance(module, kinds) for root in self.roots for module in root.modules())
 
     def _enter(self, module: nn.Module, _: Any) -> None:
         if not self._here.entered and module not in self._names:  # called by no other: named after its class

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import CodeType
 from typing import Any
 
@@ -129,7 +130,7 @@ class Recording:
         for (slot, what, _), numbers in zip(pending, read([count for *_, count in pending]), strict=True):
             if what == "beyond":
                 away = [*numbers, 0]
-                bins = [one - other for one, other in zip(away, away[1:], strict=False)]
+                bins = [one - other for one, other in pairwise(away)]
                 slot.distances = [a + b for a, b in zip(slot.distances or [0] * len(bins), bins, strict=True)]
             else:
                 setattr(slot, what, getattr(slot, what) + numbers[0])
@@ -177,5 +178,3 @@ def read(counts: list[Tensor]) -> list[list[int]]:
         for index, count in here:
             found[index] = [next(numbers) for _ in range(count.numel())]
     return [found[index] for index in range(len(counts))]
-
-

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from subgrad.apply import branches
 from subgrad.apply.active import active
@@ -30,7 +29,7 @@ Listener = Callable[[int, Mapping[str, float]], None]
 
 
 class Session:
-    """The audit of the code inside a ``with``; see `subgrad.audit`. What was found so far is read as from an `Audit`."""
+    """The audit of the code inside a ``with``, see `subgrad.audit`; what it has found is read as from an `Audit`."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class Session:
         self._steps, self._recorded = 0, []
         self._thread = 0
         self._undo: list[Callable[[], None]] = []
-        self._convention, self._result = "torch", None
+        self._convention = "torch"
 
     # Entering and leaving.
 
@@ -64,7 +63,6 @@ class Session:
             raise RuntimeError("An audit is running here already: one at a time in each thread.")
         branches.install(Recording.rules)
         self._thread, self._convention = threading.get_ident(), str(active())
-        self._result = None
         hook = register_optimizer_step_post_hook(self._after_step)
         self._undo.append(hook.remove)
         if self.compared:
@@ -110,6 +108,10 @@ class Session:
         if met:
             self._recorded.append(self._steps)
 
+    @property
+    def has_ended(self) -> bool:
+        return not self._undo
+
     # Steps.
 
     def step(self) -> None:
@@ -134,7 +136,7 @@ class Session:
             return
         site = Site.of(user_frame())
         parameters = _named(leaves(tensors), self._modules.parameters())
-        if any(is_traceable_wrapper_subclass(each) for each in parameters.values()):
+        if self._modules.are_sharded():  # whose backward gathers, reduces and frees, once
             self._recording.notes["gradients of sharded parameters are not compared"] = None
             return
         was, self._recording.is_on = self._recording.is_on, False

@@ -5,8 +5,8 @@ hits. A call that has hits is put between two gates::
 
     x ──▶ enter ──▶ the operator as it is ──▶ leave ──▶ out
 
-With no switch set both hand on what they get: the gradients are those of the run, to the bit. With one set, *enter* gives
-back what the operator gives at the hits under the other convention, for the cotangent that *leave* saw.
+With no switch set both hand on what they get: the gradients are those of the run, to the bit. With one set, *enter*
+gives back what the operator gives at the hits under another convention, for the cotangent that *leave* saw.
 """
 
 from __future__ import annotations

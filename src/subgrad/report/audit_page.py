@@ -14,12 +14,13 @@ from subgrad.audit.effects import Effect
 from subgrad.report import audit_charts as charts
 from subgrad.report.audit_text import NUMBERS, cells, columns, shown, summary
 
-# The page may run its own script and nothing else, whatever else comes into it.
+# The page may run its own script and nothing else, whatever comes into it, and fetches nothing.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>subgrad audit</title>
 <style>{style}</style>
@@ -48,7 +49,9 @@ def page(audit: Audit) -> str:
         _section("Gradients", _gradients(audit.effects)),
         _section("Source lines", _sources(audit.rows), "Those with hits."),
     )
-    return PAGE.format(digest=digest, style=_asset("page.css"), script=script, body="\n".join(filter(None, parts)))
+    return PAGE.format(
+        policy=POLICY.format(digest), style=_asset("page.css"), script=script, body="\n".join(filter(None, parts))
+    )
 
 
 def fragment(audit: Audit) -> str:
@@ -122,7 +125,9 @@ def _gradients(effects: Sequence[Effect]) -> str:
         return ""
     heat = charts.heat(effects)
     lines = "".join(_causes(effect) for effect in effects)
-    head = "".join(f"<th>{name}</th>" for name in ("step", "from", "to", "line", "operator", "parameters", "entries", "signs"))
+    head = "".join(
+        f"<th>{name}</th>" for name in ("step", "from", "to", "line", "operator", "parameters", "entries", "signs")
+    )
     if not lines:
         return "<p>No gradient differs between the conventions that were compared.</p>"
     caption = '<p class="soft">Relative difference of each parameter\'s gradient, by step.</p>' if heat else ""
@@ -156,5 +161,7 @@ def _sources(rows: Iterable[Row]) -> str:
             f'<td><span class="meter" style="width:{max(2, round(120 * count / most))}px"></span></td></tr>'
             for (line, source), count in sorted(lines.items())
         )
-        made.append(f'<h3><code>{escape(file)}</code></h3><div class="scroll"><table class="source">{listed}</table></div>')
+        made.append(
+            f'<h3><code>{escape(file)}</code></h3><div class="scroll"><table class="source">{listed}</table></div>'
+        )
     return "".join(made)

@@ -1,22 +1,19 @@
-"""The command line: ``subgrad survey``, ``subgrad run`` and ``subgrad bench``."""
+"""``subgrad bench``: speed and memory against torch."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subgrad.conventions import RULES, Convention
-from subgrad.kinks import KINKS
+from subgrad.cli.arguments import file, takes_convention, whole, write
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,32 +27,7 @@ PICTURES = ("svg", "png")
 LEAST, MOST = 4, 2**40  # entries: selections are of two by two at least, and no machine has a tensor of so many
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is returned."""
-    given = sys.argv[1:] if arguments is None else arguments
-    options = _parser().parse_args(given, argparse.Namespace(line=shlex.join(("subgrad", *given))))
-    return options.command(options)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="subgrad", description="Every kink in your PyTorch program.")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    survey = commands.add_parser(
-        "survey", help="what the installed torch returns at every kink, and whether that keeps its rule"
-    )
-    form = survey.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for machines: one list of findings")
-    form.add_argument(
-        "--repro", type=_operator, metavar="OP", help="an issue report for each overload of OP that breaks the rule"
-    )
-    survey.set_defaults(command=_survey)
-
-    run = commands.add_parser("run", help="an unchanged script under a convention")
-    run.add_argument("script", help="the Python script")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
-    run.set_defaults(command=_run)
-
+def add(commands: Any) -> None:
     bench = commands.add_parser("bench", help="speed and memory against torch, side by side in one run")
     bench.add_argument("--device", type=_device, default="cpu", metavar="cpu|cuda", help="(default: %(default)s)")
     bench.add_argument("--rows", type=_row, nargs="+", default=[], metavar="ROW", help="some rows (default: all)")
@@ -77,50 +49,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="turns of each, of which medians (default: %(default)s)",
     )
-    bench.add_argument("--json", type=_file, metavar="FILE", help="store the record")
+    bench.add_argument("--json", type=file, metavar="FILE", help="store the record")
     bench.add_argument("--picture", type=_picture, metavar="FILE.svg|png", help="draw each backward against its limit")
     bench.add_argument("--show", type=_record, metavar="RECORD.json", help="a stored record, with nothing measured")
     bench.set_defaults(command=_bench, parser=bench)
-
-    for command in (survey, run, bench):
-        command.add_argument(
-            "--convention",
-            type=_convention,
-            default="min-norm",
-            metavar="NAME[,OPERATOR=CHOICE...][,surrogate]",
-            help=f"one of {', '.join(RULES)}, and what single operators do instead (default: %(default)s)",
-        )
-    return parser
-
-
-def _convention(text: str) -> Convention:
-    """``min-norm,relu=1.0,clamp=pass-through`` as a convention."""
-    name, *options = text.split(",")
-    overrides = [option for option in options if option != "surrogate"]
-    try:
-        return Convention(name, [_override(each) for each in overrides], surrogate="surrogate" in options)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _override(text: str) -> tuple[str, str | float]:
-    operator, equals, choice = text.partition("=")
-    if not equals:
-        raise ValueError(f"{text!r}: write OPERATOR=CHOICE, as in clamp=pass-through or relu=1.0")
-    try:
-        return operator, float(choice)
-    except ValueError:
-        return operator, choice
-
-
-def _operator(text: str) -> str:
-    """An operator of the table, by its name or one of its overloads: ``max``, ``max.dim``, ``aten::max.dim``."""
-    name = text.removeprefix("aten::")
-    try:
-        KINKS[name]
-    except KeyError as error:
-        raise argparse.ArgumentTypeError(error.args[0]) from None
-    return name
+    takes_convention(bench)
 
 
 def _device(text: str) -> str:
@@ -142,17 +75,11 @@ def _row(text: str) -> Row:
 
 
 def _sizes(text: str) -> list[int]:
-    return list(dict.fromkeys(_whole(each, LEAST, MOST) for each in text.split(",")))
+    return list(dict.fromkeys(whole(each, LEAST, MOST) for each in text.split(",")))
 
 
 def _repeats(text: str) -> int:
-    return _whole(text, 1, 1000)
-
-
-def _whole(text: str, least: int, most: int) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {most}")
-    return int(text)
+    return whole(text, 1, 1000)
 
 
 def _dtypes(text: str) -> list[torch.dtype]:
@@ -162,20 +89,10 @@ def _dtypes(text: str) -> list[torch.dtype]:
     return list(dict.fromkeys(DTYPES[name] for name in text.split(",")))
 
 
-def _file(text: str) -> Path:
-    """Where something can be written: known before anything is measured."""
-    path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is a folder: name a file")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {str(path.parent)!r} is no folder to write to")
-    return path
-
-
 def _picture(text: str) -> Path:
     if Path(text).suffix[1:] not in PICTURES:
         raise argparse.ArgumentTypeError(f"{text!r} is no picture: name it .{' or .'.join(PICTURES)}")
-    return _file(text)
+    return file(text)
 
 
 def _record(text: str) -> Benchmark:
@@ -192,62 +109,6 @@ def _record(text: str) -> Benchmark:
     except (ValueError, KeyError, TypeError):
         raise argparse.ArgumentTypeError(f"{text!r} is no record that subgrad bench --json wrote") from None
     return record
-
-
-def _survey(options: argparse.Namespace) -> int:
-    from subgrad.survey import places
-
-    if options.repro:
-        return _repro(options.repro)
-    if options.json:
-        print(json.dumps([place.finding(options.convention).to_dict() for place in places()], indent=2))
-        return 0
-    try:
-        from rich.console import Console
-        from rich.progress import track
-
-        from subgrad.report.text import summary, survey_table
-    except ModuleNotFoundError:
-        print(
-            "subgrad survey draws its table with rich: pip install 'subgrad[cli]', or ask for --json.", file=sys.stderr
-        )
-        return 2
-    # One place a line where output is no terminal.
-    console = Console(width=None if sys.stdout.isatty() else 1000)
-    everywhere = track(
-        list(places()),
-        "measuring",
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    found = [place.finding(options.convention) for place in everywhere]
-    console.print(survey_table(found))
-    console.print(summary(found), highlight=False)
-    return 0
-
-
-def _repro(operator: str) -> int:
-    from subgrad.report.repro import reports
-    from subgrad.survey import places
-
-    measured = [(place, place.finding("torch")) for place in places() if place.kink in KINKS[operator]]
-    found = reports(measured)
-    if found:
-        print("\n\n---\n\n".join(found))
-    elif any(finding.keeps_rule for _, finding in measured):
-        print(f"{operator}: torch {torch.__version__} keeps its documented rule at every kink.")
-    else:
-        print(f"{operator}: no rule to break. It jumps, or torch {torch.__version__} has no derivative of it.")
-    return 0
-
-
-def _run(options: argparse.Namespace) -> int:
-    from subgrad.apply.use import set_default
-    from subgrad.script import run_script
-
-    set_default(options.convention)
-    return run_script(options.script, options.arguments)
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -276,9 +137,9 @@ def _bench(options: argparse.Namespace) -> int:
         print("subgrad bench: there is nothing to show: no row was measured.", file=sys.stderr)
         return 1
     if options.json:
-        _write(options.json, f"{json.dumps(record.to_json(), indent=1)}\n".encode())
+        write(options.json, f"{json.dumps(record.to_json(), indent=1)}\n".encode())
     if options.picture:
-        _write(options.picture, picture(record, options.picture.suffix[1:]))
+        write(options.picture, picture(record, options.picture.suffix[1:]))
     # Lines are not broken where output is no terminal.
     console = Console(width=None if sys.stdout.isatty() else 1000)
     for table in tables(record):
@@ -356,10 +217,3 @@ class _Watched:
         for row in self.rows:
             yield row
             self.bar.advance(self.task)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """The whole file or nothing."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)

@@ -1,0 +1,25 @@
+"""The command line: one file for each command."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+
+from subgrad.cli import audit, bench, run, survey
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is returned."""
+    given = sys.argv[1:] if arguments is None else arguments
+    options = _parser().parse_args(given, argparse.Namespace(line=shlex.join(("subgrad", *given))))
+    return options.command(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="subgrad", description="Every kink in your PyTorch program.")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in (survey, run, audit, bench):
+        command.add(commands)
+    return parser

@@ -1,0 +1,131 @@
+"""``subgrad audit``: an unchanged script, watched; ``subgrad report``: what it wrote, of all ranks together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from subgrad.cli.arguments import convention, file, takes_convention, whole
+
+if TYPE_CHECKING:
+    from subgrad.audit import Audit
+
+COMPARED = ("torch-2.13", "torch-2.14")
+
+
+def add(commands: Any) -> None:
+    audit = commands.add_parser("audit", help="an unchanged script, watched: which of its lines land on kinks")
+    audit.add_argument(
+        "--compare",
+        type=convention,
+        nargs=2,
+        metavar=("NAME", "NAME"),
+        help=f"two conventions whose gradients are held against each other, as in --compare {' '.join(COMPARED)}",
+    )
+    audit.add_argument(
+        "--compare-every", type=_least_one, metavar="N", help="in one step of N (default: ten times EVERY)"
+    )
+    audit.add_argument("--every", type=_least_one, metavar="N", help="record one step of N (default: 10)")
+    audit.add_argument(
+        "--ulps", type=_least_none, default=0, metavar="N", help="count what is within N last places too"
+    )
+    takes_convention(audit, "torch")
+    _takes_files(audit, "subgrad-audit.html")
+    audit.add_argument("script", help="the Python script")
+    audit.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    audit.set_defaults(command=_audit)
+
+    report = commands.add_parser("report", help="show what subgrad audit --json wrote, several ranks as one")
+    report.add_argument("records", type=_record, nargs="+", metavar="RECORD.json", help="one for each rank")
+    _takes_files(report)
+    report.set_defaults(command=_report)
+
+
+def _takes_files(command: argparse.ArgumentParser, page: str | None = None) -> None:
+    default = f" (default: {page})" if page else ""
+    command.add_argument(
+        "--html", type=file, default=page, metavar="FILE", help=f"a report to look at, which needs no network{default}"
+    )
+    command.add_argument("--json", type=file, metavar="FILE", help="write the audit, for subgrad report")
+
+
+def _least_one(text: str) -> int:
+    return whole(text, 1, 2**31)
+
+
+def _least_none(text: str) -> int:
+    return whole(text, 0, 2**31)
+
+
+def _record(text: str) -> Audit:
+    from subgrad.audit import Audit
+
+    try:
+        return Audit.from_json(Path(text).read_bytes())
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"can't open {text!r}: {error.strerror}") from None
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no audit that subgrad wrote") from None
+
+
+def _report(options: argparse.Namespace) -> int:
+    from subgrad.audit import Audit
+
+    merged = Audit.merge(options.records)
+    _write(merged, options)
+    print(merged)
+    return 0
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from subgrad.apply.use import set_default
+    from subgrad.audit import audit
+    from subgrad.script import run_script
+
+    set_default(options.convention)
+    given = {"every": options.every, "compare_every": options.compare_every, "compare": options.compare}
+    settings = {name: value for name, value in given.items() if value is not None}
+    session = audit(ulps=options.ulps, listeners=[_progress], **settings)
+    for name in ("html", "json"):  # the script may go to another folder
+        path = getattr(options, name)
+        setattr(options, name, path and path.absolute())
+    try:
+        with session:
+            return run_script(options.script, options.arguments, command="audit")
+    finally:  # however the script ended: what was recorded is kept
+        _clear()
+        found = session.result
+        if found.rows or found.steps:
+            _write(found, options)
+            print(found, file=sys.stderr)
+        else:
+            print("subgrad audit: no operator with a kink was differentiated.", file=sys.stderr)
+
+
+def _write(audit: Audit, options: argparse.Namespace) -> None:
+    for path, write in ((options.html, audit.to_html), (options.json, audit.to_json)):
+        if path is not None:
+            place = _of_rank(path)
+            write(place)
+            print(f"written: {place}", file=sys.stderr)
+
+
+def _of_rank(path: Path) -> Path:
+    """A file for each rank, where torchrun or the like started this process as one of several."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return path
+    return path.with_name(f"{path.stem}.rank{os.environ.get('RANK', '0')}{path.suffix}")
+
+
+def _progress(step: int, met: Mapping[str, float]) -> None:
+    if met and sys.stderr.isatty():
+        print(f"\rsubgrad audit: step {step:,}, {met['hits']:,} hits ", end="", file=sys.stderr, flush=True)
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
