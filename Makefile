@@ -4,7 +4,8 @@ PYTHON ?= python3
 NEWEST ?= torch>=2.15,<2.16
 OLDEST ?= torch==2.11.0
 
-.PHONY: help survey test test-newest test-oldest lint docs speed scan database clarke everywhere versions record clean
+.PHONY: help survey test test-newest test-oldest browser lint docs speed scan database clarke bertoin everywhere \
+	versions record clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -14,15 +15,21 @@ survey: .venv/ready  ## what torch returns at every kink, and whether that keeps
 
 test: lint test-newest test-oldest  ## lint, all tests on the newest torch, and on the oldest what may differ there
 
-test-newest: .venv/ready
+test-newest: .venv/ready browser
 	.venv/bin/pytest -n 3 --dist worksteal
 
 # What takes long and depends least on the version; `make test-oldest LEFT_OUT=` runs it too.
 LEFT_OUT ?= tests/test_bench.py tests/test_cli.py tests/test_repro.py tests/database tests/distributed tests/programs \
+	tests/audit/test_command.py tests/audit/test_loggers.py tests/audit/test_ranks.py tests/audit/test_report.py \
 	tests/scan tests/everywhere/test_stress.py
 
 test-oldest: .venv-oldest/ready
 	.venv-oldest/bin/pytest -n 3 --dist worksteal $(addprefix --ignore , $(LEFT_OUT))
+
+# For the audit's report. Where none can be had, what looks at the report in a browser is skipped.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update \
+		&& apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || echo "no Chromium can be had here"
 
 lint: .venv/ready  ## ruff and pyright
 	.venv/bin/ruff check .
@@ -43,6 +50,9 @@ database: .venv/ready  ## PyTorch's database as a test suite under conventions: 
 
 clarke: .venv/ready  ## the gradient of whole programs against exact sets, 10,000 of them: docs/clarke-evidence.md
 	.venv/bin/python scripts/clarke.py
+
+bertoin: .venv/ready  ## how often relu'(0) matters, in 16, 32 and 64 bits: docs/bertoin.md
+	.venv/bin/python scripts/bertoin.py
 
 everywhere: .venv/ready  ## every way to differentiate, under every convention: docs/everywhere.md
 	.venv/bin/python scripts/everywhere.py

@@ -69,6 +69,8 @@ def page(records: dict[str, Record]) -> str:
 def section(name: str, record: Record) -> str:
     if "steps" in record:
         tables = networks(record)
+    elif "audits" in record:
+        tables = audits(record["audits"])
     elif "costs" in record:
         tables = costs(record["costs"])
     else:
@@ -92,6 +94,21 @@ def costs(measured: Sequence[Record]) -> str:
         for each in measured
     )
     return markdown(columns, rows)
+
+
+def audits(measured: Sequence[Record]) -> str:
+    """What `subgrad.audit` costs beside plain training steps of ResNet-18."""
+    columns = ["audit", "plain step, ms", "audited step, ms", "recorded step, ms", "others, ms", "time", "peak memory"]
+    rows = (
+        [
+            each["audit"],
+            *(milliseconds(each[name]) for name in ("plain_ms", "audited_ms", "recorded_ms", "other_ms")),
+            f"{each['time']:.2f} times",
+            f"{each['memory']:.3f} times" if each["memory"] else NONE,
+        ]
+        for each in measured
+    )
+    return f"One step of {measured[0]['every']} is recorded, or compared.\n\n{markdown(columns, rows)}"
 
 
 def networks(record: Record) -> str:

@@ -133,20 +133,21 @@ def changed(names: list[str], one: Gradients, other: Gradients) -> tuple[tuple[C
     rows, sizes = [], []
     for a, b in zip(one, other, strict=True):
         if a is None and b is None:
-            rows.append(torch.zeros(4, dtype=torch.float64))
+            rows.append(torch.zeros(6, dtype=torch.float64))
             sizes.append(0)
             continue
         a, b = _filled(a, b)
-        counts = (_unequal(a, b).sum(), ((a.sign() * b.sign()) < 0).sum())
+        broken, mended = a.isfinite() & ~b.isfinite(), b.isfinite() & ~a.isfinite()
+        counts = (_unequal(a, b).sum(), ((a.sign() * b.sign()) < 0).sum(), broken.sum(), mended.sum())
         norms = ((b - a).double().norm(), a.double().norm())
         rows.append(torch.stack([each.double() for each in (*counts, *norms)]))
         sizes.append(a.numel())
     numbers = torch.stack([row.to(rows[0].device) for row in rows]).tolist() if rows else []
     changes = tuple(
-        Change(name, size, int(count), _relative(distance, norm), int(flips))
-        for name, size, (count, flips, distance, norm) in zip(names, sizes, numbers, strict=True)
+        Change(name, size, int(count), _relative(distance, norm), *map(int, others))
+        for name, size, (count, *others, distance, norm) in zip(names, sizes, numbers, strict=True)
     )
-    total = [sum(row[column] ** 2 for row in numbers) ** 0.5 for column in (2, 3)]
+    total = [sum(row[column] ** 2 for row in numbers) ** 0.5 for column in (4, 5)]
     return changes, _relative(*total)
 
 

@@ -19,6 +19,7 @@ class Change:
         differ: how many entries of its gradient are not the same.
         relative: the norm of the difference over that of the gradient before; None where that is 0.
         flips: how many change their sign.
+        broken, mended: how many are finite only before, and only after.
     """
 
     parameter: str
@@ -26,6 +27,8 @@ class Change:
     differ: int
     relative: float | None
     flips: int
+    broken: int = 0
+    mended: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,21 @@ class Effect:
         changed = sum(change.differ > 0 for change in self.changes)
         if not changed:
             return f"{self.before} and {self.after} give the same gradients here."
-        flips = (
-            f", {self.flips:,} {'entry changes' if self.flips == 1 else 'entries change'} sign" if self.flips else ""
-        )
         number = f"{changed:,} of {_plural(len(self.changes), 'parameter')}"
         sentence = f"{_going(self.before, self.after)} changes the gradients of {number}"
         if not self.causes:
-            return f"{sentence}{flips}. Backward is not deterministic here: some of that may be its own."
-        return f"{sentence}, all because of {_listed(self.causes)}{flips}. {self.pin}"
+            return f"{sentence}{self._said()}. Backward is not deterministic here: some of that may be its own."
+        return f"{sentence}, all because of {_listed(self.causes)}{self._said()}. {self.pin}"
+
+    def _said(self) -> str:
+        """What happens to entries besides being different."""
+        broken, mended = (sum(each) for each in zip(*((c.broken, c.mended) for c in self.changes), strict=True))
+        counts = {"sign": self.flips, "to what is not finite": broken, "back to finite": mended}
+        return "".join(
+            f", {count:,} {'entry changes' if count == 1 else 'entries change'} {what}"
+            for what, count in counts.items()
+            if count
+        )
 
     @property
     def pin(self) -> str:
