@@ -169,18 +169,58 @@ def test_whole_program_gradients_and_transforms_go_through() -> None:
     assert any("not looked at" in note for note in audit.notes)
 
 
-def test_steps_not_recorded_have_no_hooks() -> None:
+def test_steps_not_recorded_have_nothing_in_force() -> None:
     x = torch.zeros(2, requires_grad=True)
     found = []
     with subgrad.audit(every=2) as audit:
         for _ in range(3):
             torch.relu(x)
-            found.append((here.current is not None, len(modules._global_forward_pre_hooks)))
+            found.append(here.current is not None)
             audit.step()
         torch.relu(x)
-    assert found == [(True, 1), (False, 0), (True, 1)]
+    assert found == [True, False, True]
     assert [(count.step, count.calls) for count in audit.rows[0].series] == [(0, 1), (2, 1)]
     assert (audit.steps, audit.recorded) == (3, (0, 2))
+
+
+@pytest.mark.compiled
+def test_compiled_functions_go_on_as_they_are_and_are_not_seen() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with subgrad.audit(model, every=2) as audit:
+        for _ in range(4):
+            torch.relu(compiled(torch.zeros(2, 3))).sum().backward()
+            audit.step()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert {row.module for row in audit.rows} == {""}
+
+
+def test_modules_are_named_by_their_path_in_the_model_or_after_the_outermost_one() -> None:
+    class Inner(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.clamp(min=0)
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList([Inner(), nn.ReLU()])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.parts[1](self.parts[0](x)).abs()
+
+    model, x = Outer(), torch.zeros(2, requires_grad=True)
+    named = []
+    for given in (model, None):
+        with subgrad.audit(given) as audit:
+            model(x)
+            F.hardtanh(x)
+        named.append({row.operator: row.module for row in audit.rows})
+    assert named == [
+        {"clamp": "parts.0", "relu": "parts.1", "abs": "Outer", "hardtanh": ""},
+        {"clamp": "Outer.parts.0", "relu": "Outer.parts.1", "abs": "Outer", "hardtanh": ""},
+    ]
 
 
 @pytest.mark.parametrize("given", [{"every": 0}, {"every": 1.5}, {"ulps": -1}, {"compare_every": 0}])

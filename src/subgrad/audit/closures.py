@@ -103,6 +103,8 @@ def _left_as_it_was(parameters: Mapping[str, Tensor]) -> Iterator[None]:
     kept: dict[Tensor, Tensor] = {}
 
     def keep(module: nn.Module, _: Any) -> None:
+        if torch.compiler.is_dynamo_compiling():  # nothing to keep: it is traced, not run
+            return
         for buffer in module.buffers(recurse=False):
             if buffer not in kept:
                 kept[buffer] = buffer.detach().clone()

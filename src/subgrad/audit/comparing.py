@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -29,12 +30,21 @@ class Graph:
     parameters: Mapping[str, Tensor]
     board: Switchboard
 
+    @cached_property
+    def may_vary(self) -> bool:
+        """Whether kernels may add up in another order each time, on other devices than the CPU, and can be told not to.
+
+        Compiled graphs are what they were compiled to be, and refuse.
+        """
+        is_compiled = any(node.name().startswith("CompiledFunction") for node in _nodes(self.tensors))
+        return not is_compiled and not all(each.is_cpu for each in self.parameters.values())
+
     def gradients(self, setting: Setting) -> Gradients:
         """With the elements that a setting says. ``.grad`` is left alone, and so are the hooks that fill it."""
         self.board.setting = setting
         leaves = list(self.parameters.values())
         try:
-            with _repeatable():
+            with _repeatable() if self.may_vary else nullcontext():
                 found = torch.autograd.grad(self.tensors, leaves, self.cotangents, retain_graph=True, allow_unused=True)
         finally:
             self.board.setting = None
@@ -62,7 +72,6 @@ def effects(graph: Graph, conventions: Sequence[Convention], step: int, site: Si
     """The first of the conventions against each of the others."""
     first, *others = conventions
     before = graph.gradients(lambda line: first)
-    # Some kernels add up in an order that changes from one time to the next, on other devices than the CPU.
     is_cpu = all(each.is_cpu for each in graph.parameters.values())
     repeats = is_cpu or not differ(before, graph.gradients(lambda line: first))
     return [_effect(graph, before, first, each, step, site, repeats) for each in others]
@@ -168,15 +177,21 @@ def _unequal(one: Tensor, other: Tensor) -> Tensor:
 def leaves(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The leaves that a graph reaches, in the order in which it is walked."""
     found: dict[int, Tensor] = {id(each): each for each in tensors if each.requires_grad and each.is_leaf}
+    for node in _nodes(tensors):
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, Tensor) and node.name().endswith("AccumulateGrad"):
+            found[id(variable)] = variable
+    return list(found.values())
+
+
+def _nodes(tensors: Sequence[Tensor]) -> Iterator[Any]:
+    """The nodes of a graph."""
     ahead: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
     seen = set(ahead)
     while ahead:
         node = ahead.pop()
-        variable = getattr(node, "variable", None)
-        if isinstance(variable, Tensor) and node.name().endswith("AccumulateGrad"):
-            found[id(variable)] = variable
+        yield node
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)
                 ahead.append(following)
-    return list(found.values())

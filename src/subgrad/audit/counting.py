@@ -82,7 +82,7 @@ def found(call: Call, names: frozenset[str], ulps: int) -> list[Found]:
         raise NotLookedAt(
             "tensors that are no plain memory: compiled, transformed, captured or of a class of their own"
         )
-    with values():
+    with values(), torch._C._DisableAutocast():
         if call.op.op in COMPARISONS:
             return _compared(call.arguments, ulps)
         kinks = applying(call, names)

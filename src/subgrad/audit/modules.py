@@ -1,27 +1,23 @@
-"""Which module is running, by its path: hooks on every module, there only while something is recorded."""
+"""Which module is running, by its path: read from the frames of the program, so that no module needs a hook.
+
+Hooks would cost every call of every module, and compiled code would be compiled anew whenever they come and go.
+"""
 
 from __future__ import annotations
 
 import sys
-import threading
+from types import FrameType
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils.hooks import RemovableHandle
 
-
-class _Here(threading.local):
-    def __init__(self) -> None:
-        self.entered: list[nn.Module] = []
+_CALL = nn.Module._call_impl.__code__
 
 
 class Modules:
-    """The modules that were entered and not left, in each thread, and their names."""
+    """The names of modules: of a given one, and of those that are met."""
 
     def __init__(self, model: nn.Module | None):
-        self._here = _Here()
-        self._handles: list[RemovableHandle] = []
         self._names: dict[nn.Module, str] = {}
         self.roots: list[nn.Module] = []
         if model is not None:
@@ -29,22 +25,15 @@ class Modules:
             self._names[model] = type(model).__name__
             self.roots.append(model)
 
-    def watch(self) -> None:
-        if not self._handles:
-            leave: Any = register_module_forward_hook(self._leave, always_call=True)
-            self._handles = [register_module_forward_pre_hook(self._enter), leave]
-
-    def forget(self) -> None:
-        """No hook is left."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        self._here = _Here()
-
     def path(self) -> str:
-        """Of the innermost module, ``""`` outside of all."""
-        entered = self._here.entered
-        return self._names.get(entered[-1], type(entered[-1]).__name__) if entered else ""
+        """Of the innermost module that is running in this thread, ``""`` outside of all."""
+        frame = _calling(sys._getframe(1))
+        if frame is None:
+            return ""
+        module = frame.f_locals["self"]
+        if module not in self._names:
+            self._name(frame)
+        return self._names.get(module, type(module).__name__)
 
     def parameters(self) -> dict[int, str]:
         """The names of the parameters of the modules that were met, by their identity."""
@@ -58,16 +47,19 @@ class Modules:
         kinds = (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
         return any(isinstance(module, kinds) for root in self.roots for module in root.modules())
 
-    def _enter(self, module: nn.Module, _: Any) -> None:
-        if not self._here.entered and module not in self._names:  # called by no other: named after its class
-            self.roots.append(module)
-            root = type(module).__name__
-            for name, each in module.named_modules():
-                self._names.setdefault(each, f"{root}.{name}" if name else root)
-        self._here.entered.append(module)
+    def _name(self, frame: FrameType) -> None:
+        """Name a module, and all beside it, after the outermost one that called it."""
+        outer: FrameType | None = frame
+        while outer is not None:
+            frame, outer = outer, _calling(outer.f_back)
+        root = frame.f_locals["self"]
+        self.roots.append(root)
+        for name, each in root.named_modules():
+            self._names.setdefault(each, f"{type(root).__name__}.{name}" if name else type(root).__name__)
 
-    def _leave(self, module: nn.Module, _: Any, __: Any) -> None:
-        entered = self._here.entered
-        if module in entered:  # else it was entered before we watched
-            while entered.pop() is not module:
-                pass  # one that raised
+
+def _calling(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame, from one on, in which a module is called."""
+    while frame is not None and frame.f_code is not _CALL:
+        frame = frame.f_back
+    return frame

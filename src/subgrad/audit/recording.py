@@ -89,6 +89,11 @@ class Recording:
         self._pending: list[tuple[_Slot, str, Tensor]] = []
 
     def run(self, rule: Any, call: Call) -> Any:
+        # What formulas of backward call, while a graph is recorded of them, is not the program's.
+        return call.run() if torch._C._current_graph_task_id() != -1 else self.look(call)
+
+    def look(self, call: Call) -> Any:
+        """Run a call, and count what it meets."""
         names = differentiated(call)
         if not names or not self.is_on:
             return call.run()
@@ -153,7 +158,7 @@ class _Again:
     rules = Recording.rules
 
     def run(self, rule: Any, call: Call) -> Any:
-        return self.recording.run(rule, call)
+        return self.recording.look(call)
 
     def fork(self) -> _Again:
         return self

@@ -85,14 +85,12 @@ class Session:
             return self._suspend()
         self._recording.switches = Switchboard(self.compared) if self.compared and compares else None
         self._recording.is_on = True
-        self._modules.watch()
         if here.current is None:
             here.current = self._recording
 
     def _suspend(self) -> None:
         self._recording.is_on = False
         self._recording.switches = None
-        self._modules.forget()
         if here.current is self._recording:
             here.current = None
 

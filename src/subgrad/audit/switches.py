@@ -106,7 +106,7 @@ class Switched:
             kinks = [kink for kink in applying(call, names) if not isinstance(kink.set, Jump)]
             mask = reduce(torch.logical_or, (kink.hits(call.arguments) for kink in kinks)).expand(shape)
             hits = mask.reshape(-1).nonzero().squeeze(1)
-            kept = {name: each.detach().expand(shape).reshape(-1)[hits] for name, each in tensors.items()}
+            kept = {name: _at(each.detach(), shape, hits) for name, each in tensors.items()}
         return cls(call, chosen, line, board, {**call.arguments, **kept}, hits)
 
     def gradient(self, name: str, of_operator: Tensor) -> Tensor:
@@ -142,6 +142,11 @@ class Switched:
             found = torch.autograd.grad(reached, list(leaves.values()), list(cotangents.values()), allow_unused=True)
         given = zip(leaves.items(), found, strict=True)
         return {name: torch.zeros_like(leaf) if each is None else each for (name, leaf), each in given}
+
+
+def _at(tensor: Tensor, shape: torch.Size, hits: Tensor) -> Tensor:
+    """The entries at the hits; numbers may lie on another device."""
+    return tensor.expand(shape).reshape(-1)[hits] if tensor.ndim else tensor.clone()
 
 
 def _between_gates(call: Call, switched: Switched) -> Any:
