@@ -36,7 +36,7 @@ class Graph:
 
         Compiled graphs are what they were compiled to be, and refuse.
         """
-        is_compiled = any(node.name().startswith("CompiledFunction") for node in _nodes(self.tensors))
+        is_compiled = any(type(node).__name__.startswith("CompiledFunction") for node in _nodes(self.tensors))
         return not is_compiled and not all(each.is_cpu for each in self.parameters.values())
 
     def gradients(self, setting: Setting) -> Gradients:
@@ -179,7 +179,7 @@ def leaves(tensors: Sequence[Tensor]) -> list[Tensor]:
     found: dict[int, Tensor] = {id(each): each for each in tensors if each.requires_grad and each.is_leaf}
     for node in _nodes(tensors):
         variable = getattr(node, "variable", None)
-        if isinstance(variable, Tensor) and node.name().endswith("AccumulateGrad"):
+        if isinstance(variable, Tensor) and type(node).__name__ == "AccumulateGrad":
             found[id(variable)] = variable
     return list(found.values())
 

@@ -169,13 +169,13 @@ class _Enter(Gate):
 
     @staticmethod
     def forward(ctx: Any, operand: Tensor, name: str, switched: Switched) -> Tensor:
-        ctx.name, ctx.switched = name, switched
+        ctx.operand, ctx.switched = name, switched
         with outer_levels():
             return same(operand)
 
     @staticmethod
     def backward(ctx: Any, of_operator: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.switched.gradient(ctx.name, of_operator), None, None
+        return ctx.switched.gradient(ctx.operand, of_operator), None, None
 
 
 class _Leave(Gate):
