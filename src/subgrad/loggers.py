@@ -44,7 +44,7 @@ def wandb(run: Any = None) -> Any:
 def _run(run: Any) -> Any:
     if run is not None:
         return run
-    import wandb
+    import wandb  # pyright: ignore[reportMissingImports]
 
     if wandb.run is None:
         raise RuntimeError("No run of wandb has begun: call wandb.init() first, or give one to subgrad.loggers.wandb.")

@@ -146,7 +146,7 @@ class Switched:
 
 def _at(tensor: Tensor, shape: torch.Size, hits: Tensor) -> Tensor:
     """The entries at the hits; numbers may lie on another device."""
-    return tensor.expand(shape).reshape(-1)[hits] if tensor.ndim else tensor.clone()
+    return tensor.expand(shape).reshape(-1)[hits] if tensor.device == hits.device else tensor.clone()
 
 
 def _between_gates(call: Call, switched: Switched) -> Any:
