@@ -15,10 +15,11 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Family:
-    """A call, and by kink the number of places and of hits."""
+    """A call, and by kink the number of places and of hits; torch has some of them in 32 bits only."""
 
     call: Callable[[Tensor, Tensor], object]
     counts: Callable[[Array, Array], dict[str, tuple[int, int]]]
+    wide: bool = False
 
 
 def on(mask: Array) -> tuple[int, int]:
@@ -39,6 +40,11 @@ def windows(x: Array, size: int) -> Array:
     """Windows of a side, side by side."""
     n, h, w = x.shape
     return x.reshape(n, h // size, size, w // size, size).swapaxes(2, 3).reshape(n, h // size, w // size, -1)
+
+
+def halves(x: Array) -> Array:
+    """The columns of the upper and of the lower half."""
+    return x.reshape(2, 4, 8).swapaxes(1, 2)
 
 
 def running(x: Array) -> Array:
@@ -91,6 +97,45 @@ FAMILIES: dict[str, Family] = {
     # losses
     "smooth_l1_loss": Family(
         lambda x, y: torch.ops.aten.smooth_l1_loss(x, y, 1, 0.0), lambda x, y: {"self == target": on(x == y)}
+    ),
+    "multi_margin_loss": Family(
+        lambda x, y: F.multi_margin_loss(x, torch.arange(8, device=x.device)),
+        lambda x, y: {"a class on the margin": on((1 - np.diag(x)[:, None] + x == 0) & ~np.eye(8, dtype=bool))},
+        wide=True,
+    ),
+    # scattered, in bags and segments
+    "scatter_reduce": Family(
+        lambda x, y: x.scatter_reduce(1, torch.arange(7, -1, -1, device=x.device).expand(8, 8), y, "amax"),
+        lambda x, y: {"a tie": on(x == y[:, ::-1])},
+    ),
+    "embedding_bag": Family(
+        lambda x, y: F.embedding_bag(
+            torch.arange(8, device=x.device), x, torch.tensor([0, 4], device=x.device), mode="max"
+        ),
+        lambda x, y: {"a tie in a bag": on(times(halves(x), halves(x).max(-1)) > 1)},
+        wide=True,
+    ),
+    "segment_reduce": Family(
+        lambda x, y: torch.segment_reduce(x, "max", lengths=torch.tensor([4, 4], device=x.device)),
+        lambda x, y: {"a tie in a segment": on(times(halves(x), halves(x).max(-1)) > 1)},
+        wide=True,
+    ),
+    # distances, deviations, spectra, cells
+    "cdist": Family(
+        lambda x, y: torch.cdist(x[:, :2], y[:, :2]),
+        lambda x, y: {"the zero vector": on((x[:, None, :2] == y[None, :, :2]).all(-1))},
+        wide=True,
+    ),
+    "std": Family(lambda x, y: x[:, :2].std(1), lambda x, y: {"all entries equal": on(x[:, 0] == x[:, 1])}),
+    "eigvalsh": Family(
+        lambda x, y: torch.linalg.eigvalsh(torch.diag_embed(x[:, :3])),
+        lambda x, y: {"repeated or vanishing values": on((occurring(x[:, :3], x[:, :3]) > 1).any(-1))},
+        wide=True,
+    ),
+    "grid_sample": Family(  # the pixels of a line of 5 are half a coordinate apart: x / 2 + 2
+        lambda x, y: F.grid_sample(x.new_zeros(1, 1, 5, 5), x.reshape(1, 4, 8, 2) / 4, align_corners=True),
+        lambda x, y: {"a border of cells": on(x % 2 == 0)},
+        wide=True,
     ),
     # jumps
     "sign": Family(lambda x, y: torch.sign(x), lambda x, y: {"self == 0": on(x == 0)}),

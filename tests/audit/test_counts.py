@@ -22,8 +22,10 @@ def integers(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-3, 7, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
+CASES = [(name, dtype) for name, family in FAMILIES.items() for dtype in DTYPES[: 1 if family.wide else 2]]
+
+
+@pytest.mark.parametrize(("family", "dtype"), CASES, ids=str)
 def test_hits_are_those_that_numpy_counts(family: str, dtype: torch.dtype) -> None:
     arrays = integers(0, 8, 8), integers(1, 8, 8)
     for each in arrays:

@@ -109,8 +109,11 @@ def test_nothing_is_left_whatever_is_raised_and_what_was_recorded_is_kept(error:
 
 
 def test_an_audit_inside_another_is_refused() -> None:
-    with nothing_left(), subgrad.audit(), pytest.raises(RuntimeError, match="one at a time"), subgrad.audit():
-        pass
+    with nothing_left(), subgrad.audit(every=2) as audit:
+        for _ in range(2):  # recorded and not
+            with pytest.raises(RuntimeError, match="one at a time"), subgrad.audit():
+                pass
+            audit.step()
 
 
 def test_other_threads_are_left_alone() -> None:

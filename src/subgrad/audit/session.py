@@ -28,6 +28,13 @@ EVERY = 10  # steps, of which one is recorded: what keeps the cost within 1.1 of
 Listener = Callable[[int, Mapping[str, float]], None]
 
 
+class _Running(threading.local):
+    session: Session | None = None
+
+
+_running = _Running()
+
+
 class Session:
     """The audit of the code inside a ``with``, see `subgrad.audit`; what it has found is read as from an `Audit`."""
 
@@ -59,9 +66,10 @@ class Session:
     # Entering and leaving.
 
     def __enter__(self) -> Session:
-        if isinstance(here.current, Recording):
+        if _running.session is not None:
             raise RuntimeError("An audit is running here already: one at a time in each thread.")
         branches.install(Recording.rules)
+        _running.session = self
         self._thread, self._convention = threading.get_ident(), str(active())
         hook = register_optimizer_step_post_hook(self._after_step)
         self._undo.append(hook.remove)
@@ -75,6 +83,7 @@ class Session:
             self._close()
         finally:
             self._suspend()
+            _running.session = None
             while self._undo:
                 self._undo.pop()()
 
@@ -174,7 +183,7 @@ class Session:
         return Audit.merge(map(Audit.from_json, everyone))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.result, name)
 
