@@ -1,4 +1,4 @@
-"""``subgrad audit`` as users meet it: every command here is a process of its own."""
+"""``subgrad audit`` as users meet it: the script stays what it is, however it ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ for step in range(4):
 os.chdir("/")
 print(sys.argv, __name__)
 """
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(Path(subgrad.__file__).parents[1]),
+    "OMP_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "",  # importing torch takes longer than all the rest
+}
 COMMAND = [sys.executable, "-W", "ignore", "-m", "subgrad", "audit"]
 OPTIONS = ["--every", "1", "--compare", "torch-2.13", "torch-2.14", "--json", "audit.json", "train.py"]
 
@@ -51,17 +56,6 @@ OPTIONS = ["--every", "1", "--compare", "torch-2.13", "torch-2.14", "--json", "a
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(TRAIN)
     return tmp_path
-
-
-def test_a_script_runs_as_it_is_and_leaves_its_report(folder: Path) -> None:
-    command = [*COMMAND, *OPTIONS, "through", "--own"]
-    done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "['train.py', 'through', '--own'] __main__\n"
-    audit = Audit.from_json((folder / "audit.json").read_text())
-    assert [(row.site.line, row.site.function, row.total.hits) for row in audit.rows] == [(10, "loss", 12)]
-    assert "all because of train.py:10 (`clamp`)" in done.stderr
-    assert audit.verdicts[0] in (folder / "subgrad-audit.html").read_text().replace("&quot;", '"')
 
 
 @pytest.fixture
@@ -74,6 +68,17 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("here")
+def test_a_script_runs_as_it_is_and_leaves_its_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *OPTIONS, "through", "--own"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "['train.py', 'through', '--own'] __main__\n"
+    audit = Audit.from_json((folder / "audit.json").read_text())
+    assert [(row.site.line, row.site.function, row.total.hits) for row in audit.rows] == [(10, "loss", 12)]
+    assert "all because of train.py:10 (`clamp`)" in said.err
+    assert audit.verdicts[0] in (folder / "subgrad-audit.html").read_text().replace("&quot;", '"')
+
+
+@pytest.mark.usefixtures("here")
 def test_a_crash_leaves_the_report_and_the_traceback_of_the_script(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +88,15 @@ def test_a_crash_leaves_the_report_and_the_traceback_of_the_script(
     assert trace[0] == "Traceback (most recent call last):"
     assert trace[1].endswith('train.py", line 18, in <module>')
     assert trace[-1] == "ValueError: mine"
+
+
+@pytest.mark.usefixtures("here")
+def test_each_rank_has_files_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit):
+        main(["audit", *OPTIONS, "exit"])
+    assert {each.name for each in folder.iterdir()} == {"train.py", "audit.rank1.json", "subgrad-audit.rank1.html"}
 
 
 @pytest.mark.usefixtures("here")

@@ -169,6 +169,8 @@ def test_the_first_convention_is_held_against_each_of_the_others() -> None:
         ("torch", "right", 1),
         ("torch", str(own), 1),
     ]
+    pinned = subgrad.compare(lambda: loss(F.relu(x)), [x], [own, "torch"]).verdict
+    assert "with subgrad.use(subgrad.Convention('torch', relu=0.25)): around" in pinned
 
 
 def test_fewer_than_two_conventions_are_refused() -> None:
@@ -216,6 +218,17 @@ def test_what_is_in_force_does_not_matter() -> None:
     with subgrad.use("min-norm"):
         assert subgrad.compare(program, [x], [OLD, NEW]).changes == plain.changes
     assert plain.differing == 2
+
+
+def test_backward_from_several_tensors_and_from_none_goes_on() -> None:
+    x = torch.tensor([0.0, 1.0], requires_grad=True)
+    with subgrad.audit(compare=[OLD, NEW]) as audit:
+        one, other = x.clamp(min=0), x.clamp(max=1)
+        torch.autograd.backward([one, other], [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])])
+        with pytest.raises(RuntimeError, match="only for scalar outputs"):
+            x.clamp(min=0).backward()
+    (effect,) = audit.effects
+    assert [(change.parameter, change.differ) for change in effect.changes] == [("x", 2)]
 
 
 def test_inside_an_audit_the_usual_loop_is_compared() -> None:

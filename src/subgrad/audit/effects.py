@@ -106,7 +106,8 @@ class Effect:
     def pin(self) -> str:
         """The spelling that keeps the gradients of before."""
         lines = ", ".join(dict.fromkeys(str(cause.site) for cause in self.causes))
-        return f'To keep them: with subgrad.use("{self.before}"): around {lines}.'
+        spelled = f"subgrad.{self.before}" if "(" in self.before else f'"{self.before}"'
+        return f"To keep them: with subgrad.use({spelled}): around {lines}."
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Effect:

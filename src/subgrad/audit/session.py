@@ -225,8 +225,9 @@ def _replace_backward(session: Session) -> Callable[[], None]:
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
         if torch._C._current_graph_task_id() == -1:  # not what a checkpoint calls while backward runs
             given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-            cotangents = [grad_tensors] if grad_tensors is None or isinstance(grad_tensors, Tensor) else grad_tensors
-            session.before_backward(given, list(cotangents) if len(given) == len(cotangents) else [None] * len(given))
+            cotangents = [grad_tensors] if isinstance(grad_tensors, Tensor) else grad_tensors or [None] * len(given)
+            if all(isinstance(each, Tensor) for each in given):
+                session.before_backward(given, cotangents)
         return original(tensors, grad_tensors, *args, **kwargs)
 
     def undo() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from typing import TYPE_CHECKING
 
 from subgrad.audit.data import Audit, Row
@@ -51,7 +52,8 @@ def text(audit: Audit) -> str:
         from rich.console import Console
     except ModuleNotFoundError:
         return f"{_plain(audit)}\n{summary(audit)}"
-    console = Console(file=io.StringIO(), width=160, color_system=None)
+    width = shutil.get_terminal_size((160, 0)).columns
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     if shown(audit):
         console.print(table(audit))
     console.print(summary(audit), highlight=False, markup=False, soft_wrap=True)
