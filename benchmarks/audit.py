@@ -1,6 +1,6 @@
 """What an audit costs: training steps of ResNet-18 inside `subgrad.audit(model)` beside plain ones, in one run.
 
-    python benchmarks/audit.py [--device cuda] [--repeat 10] [--json out.json]
+    python benchmarks/audit.py [--device cuda] [--repeat 10] [--threads 1] [--json out.json]
 
 A round is as many steps as there are from one that is recorded to the next, with the default sampling: plain and
 audited rounds by turns, medians over all of them. Memory is the peak of a round above what was there before it. With
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -118,8 +119,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--threads", type=int, help="on the CPU (default: as torch has it)")
     parser.add_argument("--json")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     training = Training(options.device)
     model, limit = training.model, LIMITS[options.device]
     print(f"torch {torch.__version__}, {options.device}, ResNet-18, medians of {options.repeat} rounds")
@@ -139,7 +143,9 @@ def main() -> int:
         )
     if options.json:
         record = {
-            "machine": torch.cuda.get_device_name() if options.device == "cuda" else "CPU",
+            "machine": torch.cuda.get_device_name()
+            if options.device == "cuda"
+            else f"CPU ({torch.get_num_threads()} of {os.cpu_count()} cores)",
             "torch": str(torch.__version__),
             "command": " ".join(["python", *sys.argv]),
             "audits": [asdict(each) for each in found],

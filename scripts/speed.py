@@ -1,4 +1,4 @@
-"""Write docs/speed.md from the records in benchmarks/records: of `subgrad bench`, and of benchmarks/end_to_end.py.
+"""Write docs/speed.md from the records in benchmarks/records: of `subgrad bench`, and of the scripts in benchmarks.
 
 python scripts/speed.py
 """
