@@ -220,6 +220,15 @@ def test_what_is_in_force_does_not_matter() -> None:
     assert plain.differing == 2
 
 
+def test_sparse_and_complex_gradients_are_compared() -> None:
+    table = nn.Embedding(4, 2, sparse=True)
+    nn.init.zeros_(table.weight)
+    z = torch.zeros(2, dtype=torch.complex64, requires_grad=True)
+    program = lambda: loss(table(torch.tensor([1, 3])).clamp(min=0)) + loss((z.real + z.imag).clamp(max=0))  # noqa: E731
+    effect = subgrad.compare(program, {"table": table.weight, "z": z}, [OLD, NEW])
+    assert [(change.parameter, change.differ) for change in effect.changes] == [("table", 4), ("z", 4)]
+
+
 def test_backward_from_several_tensors_and_from_none_goes_on() -> None:
     x = torch.tensor([0.0, 1.0], requires_grad=True)
     with subgrad.audit(compare=[OLD, NEW]) as audit:

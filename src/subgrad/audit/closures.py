@@ -54,20 +54,24 @@ def compare(
     if len(chosen) < 2:
         raise ValueError(f"conventions={list(map(str, chosen))}: give two or more.")
     named = _named(params)
+    with _left_as_it_was(named):
+        found = effects(_graph(closure, named, chosen), chosen, 0, Site.of(user_frame()))
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions: Sequence[Convention]) -> Graph:
+    """The graph of the loss, or of what the closure calls backward on, with calls that can be switched."""
     branches.install(Recording.rules)
     recording = Recording(Modules(None), 0)
-    recording.switches = board = Switchboard(chosen)
-    with _left_as_it_was(named), _caught_backward() as caught:
-        with torch.enable_grad(), running(recording):
-            loss = closure()
-        if not caught:
-            if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-                raise ValueError("The closure must return a loss: one number that depends on the parameters.")
-            caught.append(((loss,), (None,)))
-        tensors, cotangents = (tuple(each for pair in caught for each in pair[side]) for side in (0, 1))
-        graph = Graph(tensors, cotangents, named, board)
-        found = effects(graph, chosen, 0, Site.of(user_frame()))
-    return found[0] if len(found) == 1 else tuple(found)
+    recording.switches = board = Switchboard(conventions)
+    with _caught_backward() as caught, torch.enable_grad(), running(recording):
+        loss = closure()
+    if not caught:
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise ValueError("The closure must return a loss: one number that depends on the parameters.")
+        caught.append(((loss,), (None,)))
+    tensors, cotangents = (tuple(each for pair in caught for each in pair[side]) for side in (0, 1))
+    return Graph(tensors, cotangents, named, board)
 
 
 def _named(params: Parameters) -> dict[str, Tensor]:

@@ -148,7 +148,7 @@ def changed(names: list[str], one: Gradients, other: Gradients) -> tuple[tuple[C
         a, b = _filled(a, b)
         broken, mended = a.isfinite() & ~b.isfinite(), b.isfinite() & ~a.isfinite()
         counts = (_unequal(a, b).sum(), ((a.sign() * b.sign()) < 0).sum(), broken.sum(), mended.sum())
-        norms = ((b - a).double().norm(), a.double().norm())
+        norms = ((b.double() - a.double()).norm(), a.double().norm())
         rows.append(torch.stack([each.double() for each in (*counts, *norms)]))
         sizes.append(a.numel())
     numbers = torch.stack([row.to(rows[0].device) for row in rows]).tolist() if rows else []
@@ -167,7 +167,8 @@ def _relative(distance: float, norm: float) -> float | None:
 def _filled(one: Tensor | None, other: Tensor | None) -> tuple[Tensor, Tensor]:
     """What has no gradient under one of them has a zero one."""
     one = torch.zeros_like(other) if one is None else one  # type: ignore[arg-type]
-    return one.detach(), (torch.zeros_like(one) if other is None else other).detach()
+    both = one.detach(), (torch.zeros_like(one) if other is None else other).detach()
+    return (torch.view_as_real(both[0]), torch.view_as_real(both[1])) if one.is_complex() else both
 
 
 def _unequal(one: Tensor, other: Tensor) -> Tensor:
