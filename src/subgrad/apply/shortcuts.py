@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from subgrad.apply.active import around
+from subgrad.apply.gates import PLAIN
 from subgrad.apply.operators import Operator
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
@@ -22,8 +24,7 @@ Originals = Callable[[str, Sequence[Any]], Tensor]
 class Shortcut(Protocol):
     """A faster way for one operator on one backend."""
 
-    @property
-    def smallest(self) -> int:
+    def pays_from(self, plan: Plan) -> int:
         """From this size on it is faster than torch's own operator, where that gives the wanted gradient too."""
         ...
 
@@ -83,8 +84,22 @@ class Memory:
     def __init__(self, op: Operator):
         self._op = op
         self._has_one_tensor = op.tensor_names == ("self",)
+        self._native: tuple[Convention | None, torch.dtype | None, tuple[Any, ...], Plan | None] = None, None, (), None
         self._plans: dict[Convention, dict[tuple[Any, ...], Plan]] = {}
         self._last: tuple[Convention | None, dict[tuple[Any, ...], Plan]] = None, {}  # to hash a convention takes time
+
+    def native(self, args: Sequence[Any]) -> Plan | None:
+        """The plan of the last call that torch's own kernel did as planned, if this is one like it: asked first."""
+        convention, dtype, numbers, plan = self._native
+        x = args[0]
+        return (
+            plan if around() is convention and type(x) in PLAIN and x.dtype is dtype and args[1:] == numbers else None
+        )
+
+    def note_native(self, convention: Convention, args: Sequence[Any], plan: Plan) -> None:
+        # With one tensor, what holds where it is differentiated holds everywhere, in forward mode too.
+        if self._has_one_tensor and plan.meetings and type(args[0]) in PLAIN:
+            self._native = convention, args[0].dtype, tuple(args[1:]), plan
 
     def recall(self, convention: Convention, args: Sequence[Any]) -> Plan | None:
         """None for what was not met before, without gradients, and in forward mode."""

@@ -35,8 +35,7 @@ class Packed:
     op: str
     row: Straight
 
-    @property
-    def smallest(self) -> int:
+    def pays_from(self, plan: Plan) -> int:
         return packed.smallest()
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
@@ -94,8 +93,7 @@ class PackedSelection:
     op: str
     rows: dict[str, Straight]  # by the name of the second tensor, if it may be one or another
 
-    @property
-    def smallest(self) -> int:
+    def pays_from(self, plan: Plan) -> int:
         return packed.smallest()
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
