@@ -13,8 +13,8 @@ from subgrad.clarke.refused import Refused
 SMALL = 10_000  # entries; what has more is checked in ways that cost less
 
 
-def check_value(value: Tensor, reached: Tensor, current: Decide) -> None:
-    """The branches taken must lead to the value of the program, or it jumps there."""
+def check_value(value: Tensor, reached: Tensor, current: Decide, program: str) -> None:
+    """The branches taken must lead to the value of the program, or it jumps there; with the line of the program."""
     # What is taken for tied is not: values move by the tolerance times slopes that nobody knows.
     rounding = max(torch.finfo(value.dtype).eps, current.tol) ** 0.5
     near = torch.isclose(reached.to(value), value, rtol=rounding, atol=rounding)
@@ -23,49 +23,59 @@ def check_value(value: Tensor, reached: Tensor, current: Decide) -> None:
     one, other = (each[~near].flatten()[0].item() for each in (value, reached.to(value)))
     answered = lines(current.changed)
     if not answered:
-        raise Refused(f"The program does not return the same when it is run again: {one:.6g}, then {other:.6g}.")
+        raise Refused(
+            f"The program at {program} does not return the same when it is run again: {one:.6g}, then {other:.6g}."
+        )
     raise Refused(
         f"The program jumps: it is {one:.6g} here and {other:.6g} a little further on, so that it has no generalised "
         f"gradient. What turns there: {'; '.join(answered[:5])}."
     )
 
 
-def product(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor]) -> tuple[float, float]:
-    """The gradient times the direction, and the size of what is summed."""
-    sums, sizes = [], []
-    for each, v in zip(gradient, ahead, strict=True):
-        if each is not None:
-            if each.numel() > SMALL and each.dtype in (torch.float32, torch.float64):
-                # As large as for a direction that knows nothing of the gradient, which it does not.
-                sums.append(torch.dot(each.reshape(-1), v.reshape(-1)).double())
-                sizes.append(torch.linalg.vector_norm(each).double() * (_length(v) / each.numel() ** 0.5))
-            else:
-                sums.append((each * v).sum(dtype=torch.float64))
-                sizes.append(torch.linalg.vector_norm(each * v, dtype=torch.float64))
+def certified(
+    gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], slope: float, value: Tensor, doubtful: Sequence[str]
+) -> float:
+    """The gradient times the direction, which is the slope to what rounding allows; with the lines to name if not."""
+    product, size, length = _product(gradient, ahead)
+    if size != size or size == float("inf"):
+        return product  # nothing is hidden: the gradient itself is not finite
+    rounding = max((torch.finfo(v.dtype).eps for v in ahead), default=0.0)
+    # What cancels in the sums of a program leaves a rest, too.
+    rest = 1000 * rounding * length * (1 + float(value.abs().max()))
+    if not abs(product - slope) <= min(32 * rounding**0.5, 0.25) * (size + abs(slope)) + rest:
+        raise Refused(
+            f"The gradient that torch derives is not that of the program's values: along the direction it says "
+            f"{product:.6g}, and the values move by {slope:.6g}. A part of the program has a derivative of its own "
+            "making: a straight-through trick, detach, no_grad, or a custom autograd.Function. Compute what is meant "
+            f"to be constant outside of the function. Where to look: {'; '.join(doubtful)}."
+        )
+    return product
+
+
+def _product(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor]) -> tuple[float, float, float]:
+    """The gradient times the direction, the size of what is summed, and the length of the direction."""
+    sums, sizes, lengths = [], [], [_length(v) for v in ahead]
+    for each, v, length in zip(gradient, ahead, lengths, strict=True):
+        if each is None:
+            continue
+        if each.numel() > SMALL and each.dtype in (torch.float32, torch.float64):
+            # As large as for a direction that knows nothing of the gradient, which it does not.
+            sums.append(torch.dot(each.reshape(-1), v.reshape(-1)).double())
+            sizes.append(torch.linalg.vector_norm(each).double() * (length / each.numel() ** 0.5))
+        else:
+            sums.append((each * v).sum(dtype=torch.float64))
+            sizes.append(torch.linalg.vector_norm(each * v, dtype=torch.float64))
     if not sums:
-        return 0.0, 0.0
-    total, size = torch.stack([torch.stack(sums).sum(), torch.stack(sizes).norm()]).tolist()
-    return total, size
+        return 0.0, 0.0, 0.0
+    found = [
+        torch.stack(sums).sum(),
+        torch.stack(sizes).norm(),
+        torch.stack([each.to(sums[0]) for each in lengths]).norm(),
+    ]
+    product, size, length = torch.stack(found).tolist()
+    return product, size, length
 
 
 def _length(v: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(
-        v, dtype=None if v.dtype in (torch.float32, torch.float64) else torch.float64
-    ).double()
-
-
-def certify(found_product: float, slope: float, size: float, value: Tensor, ahead: Sequence[Tensor]) -> None:
-    """The gradient times the direction is the slope, to what rounding allows."""
-    if size != size or size == float("inf"):
-        return  # nothing is hidden: the gradient itself is not finite
-    rounding = max((torch.finfo(v.dtype).eps for v in ahead), default=0.0)
-    # What cancels in the sums of a program leaves a rest, too.
-    length = float(torch.stack([_length(v) for v in ahead]).norm())
-    rest = 1000 * rounding * length * (1 + float(value.abs().max()))
-    if not abs(found_product - slope) <= min(32 * rounding**0.5, 0.25) * (size + abs(slope)) + rest:
-        raise Refused(
-            f"The gradient that torch derives is not that of the program's values: along the direction it says "
-            f"{found_product:.6g}, and the values move by {slope:.6g}. A part of the program has a derivative of "
-            "its own making: a straight-through trick, detach, no_grad, or a custom autograd.Function. Compute what is "
-            "meant to be constant outside of the function."
-        )
+    wide = None if v.dtype in (torch.float32, torch.float64) else torch.float64
+    return torch.linalg.vector_norm(v, dtype=wide).double()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 import torch
 
@@ -23,6 +26,17 @@ def here() -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return "the program"
+
+
+def defined_at(function: Any) -> str:
+    """The line at which a program begins; for what has none, the line that is running."""
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if isinstance(function, torch.nn.Module):
+        function = type(function).forward
+    code = getattr(function, "__code__", None)
+    return here() if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def where_raised(error: BaseException) -> str:

@@ -16,11 +16,10 @@ from subgrad.apply.operators import operator
 from subgrad.apply.plan import Meeting, Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
-from subgrad.kernels import packed
+from subgrad.kernels import packed, windows
 from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection, only_given
 from subgrad.kernels.masked import Mask
 from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Coding, Corner, Straight
-from subgrad.kernels.windows import are_untied
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.sets import Slopes, Ties
 
@@ -164,4 +163,4 @@ def offer_all() -> None:
         shortcuts.offer(op, "AutogradCPU", Selection(rows))
     for op in ("clamp", "clamp_min", "clamp_max"):
         shortcuts.offer(op, "AutogradCPU", Bounded(), BoundedInPlace())
-    shortcuts.offer_for_windows(are_untied)
+    shortcuts.offer_for_windows(windows.ties)

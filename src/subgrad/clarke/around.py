@@ -1,0 +1,127 @@
+"""Calls that are only run in another way: what is fused hides its kinks, or has no forward mode in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from subgrad.apply.branches import Call
+from subgrad.apply.passing import running
+from subgrad.clarke.linear import tangent, valued, values
+from subgrad.clarke.passes import Decide, Look, Rule
+
+
+class Around(Rule):
+    """A rule that only changes how a call is run."""
+
+    is_site = False
+
+
+class Attention(Around):
+    """Fused attention has no forward mode: the tangent pass takes the one that is written out.
+
+    That draws the random numbers of dropout in another way.
+    """
+
+    def around(self, call: Call, current: Any) -> Any:
+        if isinstance(current, Look) and call.arguments["dropout_p"] and _is_fused(call.arguments):
+            current.fused.note("scaled_dot_product_attention")
+        if not isinstance(current, Decide):
+            return call.run()
+        with sdpa_kernel(SDPBackend.MATH):
+            return call.run()
+
+
+def _is_fused(arguments: Any) -> bool:
+    return torch.ops.aten._fused_sdp_choice(**arguments) != SDPBackend.MATH.value
+
+
+class Recurrent(Around):
+    """Fused recurrent layers have no forward mode, and those with relu hide their kinks."""
+
+    def __init__(self, bends: bool):
+        self.bends = bends
+
+    def around(self, call: Call, current: Any) -> Any:
+        is_cudnn = call.arguments["input" if "input" in call.arguments else "data"].is_cuda
+        if isinstance(current, Look) and is_cudnn and call.arguments["dropout"] and call.arguments["train"]:
+            current.fused.note(call.op.op.partition(".")[0])
+        if not self.bends and not isinstance(current, Decide):
+            return call.run()
+        with _unfused(), running(current):
+            found = call.run()
+        if isinstance(current, Decide) or not is_cudnn:
+            return found
+        with torch.no_grad():  # the value is that of the fused layer, to the bit
+            return tuple(valued(slope, value) for slope, value in zip(found, call.run(), strict=True))
+
+
+class Unflattened(Around):
+    """Recurrent layers lay out new weights for their fused operators, which the tangent pass does not use."""
+
+    def around(self, call: Call, current: Any) -> Any:
+        return call.arguments["weight_arr"][0].new_empty(0) if isinstance(current, Decide) else call.run()
+
+
+@contextmanager
+def _unfused() -> Iterator[None]:
+    with torch.backends.cudnn.flags(enabled=False), torch.backends.mkldnn.flags(enabled=False):
+        yield
+
+
+class Embedded(Around):
+    """The row for padding is a constant to torch."""
+
+    def around(self, call: Call, current: Any) -> Any:
+        weight, row = call.arguments["weight"], call.arguments["padding_idx"]
+        moved = tangent(weight)
+        if moved is None or row < 0:
+            return call.run()
+        rows = torch.arange(len(weight), device=weight.device).unsqueeze(1) != row
+        return call.native({**call.arguments, "weight": torch.where(rows, weight, weight.detach())})
+
+
+class Quantile(Around):
+    """Quantiles choose their entries where no rule can see it: here they are sorted first."""
+
+    def around(self, call: Call, current: Any) -> Any:
+        x, dim = call.arguments["self"], call.arguments["dim"]
+        with running(current):
+            ordered = (x.reshape(-1) if dim is None else x.movedim(dim, -1)).sort(-1).values
+        if isinstance(current, Look):
+            return call.run()
+        with values():
+            value = call.native(call.arguments)
+            places = torch.arange(ordered.shape[-1], dtype=x.dtype, device=x.device).expand(ordered.shape)
+            places = torch.where(ordered.isnan(), ordered, places).movedim(-1, 0 if dim is None else dim)
+            place, low, high = (
+                call.native({**call.arguments, "self": places, "interpolation": how}).nan_to_num()
+                for how in (call.arguments["interpolation"], "lower", "higher")
+            )
+        if call.arguments["keepdim"]:
+            place, low, high = (
+                each.reshape(-1) if dim is None else each.squeeze(_at(each, dim, x)) for each in (place, low, high)
+            )
+        rows = ordered.expand(*low.shape, ordered.shape[-1])
+        one, other = (rows.gather(-1, each.long().unsqueeze(-1)).squeeze(-1) for each in (low, high))
+        return valued((one + (other - one) * (place - low)).reshape(value.shape), value)
+
+
+def _at(result: Tensor, dim: int, x: Tensor) -> int:
+    """Where the dimension that was kept is, behind that of several quantiles."""
+    return dim % x.ndim + (result.ndim - x.ndim)
+
+
+AROUND: dict[str, Any] = {
+    **{name + form: Quantile() for name in ("quantile", "nanquantile") for form in ("", ".scalar")},
+    "scaled_dot_product_attention": Attention(),
+    "_cudnn_rnn_flatten_weight": Unflattened(),
+    "embedding": Embedded(),
+    **{f"{name}.{form}": Recurrent(bends=False) for name in ("lstm", "gru", "rnn_tanh") for form in ("input", "data")},
+    **{f"rnn_relu.{form}": Recurrent(bends=True) for form in ("input", "data")},
+}
