@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -44,8 +45,8 @@ class Bent(Pointwise):
         with values():
             ahead = moved > 0
             above = [_above(x, kink.place_value(call.arguments), ahead, at.tol) for kink in corners]
-            # Bounds may coincide, and then they are one corner.
-            return above[0] if len(above) == 1 else sum(each.to(torch.uint8) for each in above)  # type: ignore[return-value]
+            # On the CPU bytes are multiplied with faster than bools. Bounds may coincide, and then they are one corner.
+            return reduce(torch.add, (each.view(torch.uint8) for each in above))
 
     def along(self, call: Call, branch: Tensor) -> Tensor:
         slopes = _slopes(call)

@@ -1,7 +1,8 @@
-"""Normalisation over a batch: its statistics are kept once, and its derivative takes few sweeps over the data."""
+"""Normalisation: statistics of batches are kept once, and derivatives take few sweeps over the data."""
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -63,11 +64,39 @@ def _normalised(arguments: Any) -> Tensor:
             scale, shift = (torch.zeros_like(mean) if each is None else each for each in (scaled, shifted))
             variance = (inverse**-2 - eps).clamp(min=0)
             found.append(aten.native_batch_norm(x, scale, shift, mean, variance, False, 0.0, eps)[0])
-        further = found[0] if len(found) == 1 else found[0].add_(found[1])
+        further = reduce(torch.add, found)
     return with_tangent(out, further)
+
+
+class LayerNormalised(Around):
+    """The rule of layer normalisation, in the same way."""
+
+    def around(self, call: Call, current: Any) -> Any:
+        return _layer_normalised(call.arguments) if _is_simple(call.arguments["input"]) else call.run()
+
+
+def _layer_normalised(arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    x, weight, bias = (arguments[name] for name in ("input", "weight", "bias"))
+    shape, eps = arguments["normalized_shape"], arguments["eps"]
+    moved, scaled, shifted = (tangent(each) for each in (x, weight, bias))
+    with values():
+        out, mean, inverse = aten.native_layer_norm(x, shape, weight, bias, eps)
+        found = []
+        if scaled is not None or shifted is not None:
+            scale = x.new_zeros(shape) if scaled is None else scaled
+            found.append(aten.native_layer_norm(x, shape, scale, shifted, eps)[0])
+        if moved is not None:
+            wanted = [True, False, False]
+            further = aten.native_layer_norm_backward(
+                moved.contiguous(), x.contiguous(), shape, mean, inverse, None, None, wanted
+            )[0]
+            found.append(further if weight is None else further * weight)
+        further = reduce(torch.add, found)
+    return with_tangent(out, further), mean, inverse
 
 
 NORMALISATIONS: dict[str, Any] = {
     "batch_norm": Normalised("training"),
     "instance_norm": Normalised("use_input_stats"),
+    "native_layer_norm": LayerNormalised(),
 }
