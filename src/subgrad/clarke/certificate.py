@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from subgrad.clarke.linear import values
 from subgrad.clarke.passes import Decide, lines
 from subgrad.clarke.refused import Refused
 
@@ -17,10 +18,12 @@ def check_value(value: Tensor, reached: Tensor, current: Decide, program: str) -
     """The branches taken must lead to the value of the program, or it jumps there; with the line of the program."""
     # What is taken for tied is not: values move by the tolerance times slopes that nobody knows.
     rounding = max(torch.finfo(value.dtype).eps, current.tol) ** 0.5
-    near = torch.isclose(reached.to(value), value, rtol=rounding, atol=rounding)
-    if bool((near | ~value.isfinite()).all()):
-        return
-    one, other = (each[~near].flatten()[0].item() for each in (value, reached.to(value)))
+    with values():
+        reached = reached.to(value)
+        near = torch.isclose(reached, value, rtol=rounding, atol=rounding) | ~value.isfinite()
+        if bool(near.all()):
+            return
+        one, other = (each[~near].flatten()[0].item() for each in (value, reached))
     answered = lines(current.changed)
     if not answered:
         raise Refused(
@@ -54,28 +57,28 @@ def certified(
 
 def _product(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor]) -> tuple[float, float, float]:
     """The gradient times the direction, the size of what is summed, and the length of the direction."""
-    sums, sizes, lengths = [], [], [_length(v) for v in ahead]
-    for each, v, length in zip(gradient, ahead, lengths, strict=True):
-        if each is None:
-            continue
-        if each.numel() > SMALL and each.dtype in (torch.float32, torch.float64):
-            # As large as for a direction that knows nothing of the gradient, which it does not.
+    pairs = [(torch.zeros_like(v) if each is None else each, v) for each, v in zip(gradient, ahead, strict=True)]
+    large = [pair for pair in pairs if pair[0].numel() > SMALL and pair[0].dtype in (torch.float32, torch.float64)]
+    small = [pair for pair in pairs if not any(pair is each for each in large)]
+    sums, sizes, lengths = [], [], []
+    with values():  # where no rule of ours is in the way
+        for each, v in large:
+            length = torch.linalg.vector_norm(v).double()
             sums.append(torch.dot(each.reshape(-1), v.reshape(-1)).double())
+            # As large as for a direction that knows nothing of the gradient, which it does not.
             sizes.append(torch.linalg.vector_norm(each).double() * (length / each.numel() ** 0.5))
-        else:
-            sums.append((each * v).sum(dtype=torch.float64))
-            sizes.append(torch.linalg.vector_norm(each * v, dtype=torch.float64))
-    if not sums:
-        return 0.0, 0.0, 0.0
-    found = [
-        torch.stack(sums).sum(),
-        torch.stack(sizes).norm(),
-        torch.stack([each.to(sums[0]) for each in lengths]).norm(),
-    ]
-    product, size, length = torch.stack(found).tolist()
+            lengths.append(length)
+        for device in {v.device for _, v in small}:
+            each, v = (
+                torch.cat([part.reshape(-1).double() for part in parts])
+                for parts in zip(*(pair for pair in small if pair[1].device == device), strict=True)
+            )
+            sums.append(torch.dot(each, v))
+            sizes.append(torch.linalg.vector_norm(each * v))
+            lengths.append(torch.linalg.vector_norm(v))
+        if not sums:
+            return 0.0, 0.0, 0.0
+        found = torch.stack([each.to(sums[0].device) for each in (*sums, *sizes, *lengths)]).view(3, -1)
+        total = torch.stack([found[0].sum(), *torch.linalg.vector_norm(found[1:], dim=1)])
+    product, size, length = total.tolist()
     return product, size, length
-
-
-def _length(v: Tensor) -> Tensor:
-    wide = None if v.dtype in (torch.float32, torch.float64) else torch.float64
-    return torch.linalg.vector_norm(v, dtype=wide).double()

@@ -178,7 +178,7 @@ class Decide:
         return out
 
     def _is_met(self, rule: Rule, call: Call) -> Tensor | bool:
-        if "met" in call.memo:  # seen on the way to the branch
+        if call.memo.get("met") is not None:  # seen on the way to the branch
             return call.memo["met"]
         with values():
             return rule.hits(call, self.tol)
