@@ -131,7 +131,7 @@ class Decide:
         factors: of those parts of the direction that are products.
         leaks: as for the plain run.
         is_read: Python has read numbers, such as indices, by which it may branch.
-        indices: of selections that nothing decides between, and their flags and lines; undecided where they are used.
+        indices: of selections that nothing decides between, by their memory, with flags and lines; undecided if used.
         is_first: there was no plain run before; ``expected`` is what an earlier one met.
         seen: flags of sites that met a kink then.
     """
@@ -210,21 +210,26 @@ class Decide:
             raise NotGeneric
 
     def note_indices(self, found: Tensor, undecided: Tensor, name: str) -> None:
-        self.indices[id(found)] = (found, undecided.any(), f"{name} at {here()}")
+        self.indices[_memory(found)] = (found, undecided.any(), f"{name} at {here()}")
 
     def note_use(self, args: Any) -> None:
         """Values of tied entries are the same, and their indices are not."""
         for each in args:
             if isinstance(each, list | tuple):
                 self.note_use(each)
-            elif id(each) in self.indices:
-                _, flag, line = self.indices.pop(id(each))
+            elif isinstance(each, Tensor) and not each.is_floating_point() and _memory(each) in self.indices:
+                _, flag, line = self.indices.pop(_memory(each))
                 self.undecided.append((flag, line))
 
     def answered(self, name: str, undecided: Tensor, changed: Tensor) -> None:
         line = f"{name} at {here()}"
         self.undecided.append((undecided.any(), line))
         self.changed.append((changed.any(), line))
+
+
+def _memory(tensor: Tensor) -> int:
+    """Where it lies, so that views are known as well; 0 for what does not say."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
 def lines(noted: list[tuple[Tensor, str]]) -> list[str]:
