@@ -50,4 +50,5 @@ def where_raised(error: BaseException) -> str:
 
 
 def is_the_users(frame: FrameType) -> bool:
-    return not frame.f_code.co_filename.startswith(_NOT_THE_USER)
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]  # code that is made as it runs has no file
+    return package not in ("torch", "subgrad") and not frame.f_code.co_filename.startswith(_NOT_THE_USER)

@@ -92,7 +92,7 @@ def _is_computed(func: Any, args: Any) -> bool:
 
 
 def _name(func: Any) -> str:
-    return "data" if func is _data.__get__ else func.__name__
+    return "data" if func == _data.__get__ else func.__name__
 
 
 def _refuse_to_read(func: Any) -> None:
