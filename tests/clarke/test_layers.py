@@ -92,6 +92,18 @@ def test_ties_that_come_and_go_are_decided_when_they_are_met() -> None:
     assert counts == [3, 2, 3, 2, 2]
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_formulas_of_cells_are_those_of_torch(bias: bool) -> None:
+    """On CUDA they take the place of fused ones, in the tangent pass."""
+    torch.manual_seed(0)
+    x, h, c = torch.randn(2, 4), torch.randn(2, 3), torch.randn(2, 3)
+    for kind, formula, state in ((nn.LSTMCell, around.lstm_cell, c), (nn.GRUCell, around.gru_cell, h)):
+        cell = kind(4, 3, bias=bias)
+        given = [x @ cell.weight_ih.T, h @ cell.weight_hh.T, state, cell.bias_ih, cell.bias_hh]
+        wanted = cell(x, (h, c)) if kind is nn.LSTMCell else (cell(x, h),)
+        torch.testing.assert_close(formula(*given), wanted)
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_layouts_do_not_matter(layout: torch.memory_format) -> None:
     torch.manual_seed(0)

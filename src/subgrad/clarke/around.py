@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any
@@ -91,6 +91,42 @@ class Recurrent(Around):
             return tuple(valued(slope, value) for slope, value in zip(found, call.run(), strict=True))
 
 
+class Cell(Around):
+    """Beside cuDNN recurrent layers have fused cells on CUDA, without forward mode: the value of these, by formula."""
+
+    def __init__(self, formula: Callable[..., tuple[Tensor, ...]]):
+        self.formula = formula
+
+    def around(self, call: Call, current: Any) -> Any:
+        if not isinstance(current, Decide):
+            return call.run()
+        with values():
+            native = call.native(call.arguments)
+        found = self.formula(**call.arguments)
+        return *map(valued, found, native), native[-1]  # and the workspace of its backward pass
+
+
+def lstm_cell(
+    input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, input_bias: Tensor | None, hidden_bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    gates = reduce(
+        torch.add, (each for each in (hidden_gates, input_bias, hidden_bias) if each is not None), input_gates
+    )
+    into, forgotten, cell, out = gates.chunk(4, 1)
+    state = forgotten.sigmoid() * cx + into.sigmoid() * cell.tanh()
+    return out.sigmoid() * state.tanh(), state
+
+
+def gru_cell(
+    input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, input_bias: Tensor | None, hidden_bias: Tensor | None
+) -> tuple[Tensor]:
+    one = (input_gates if input_bias is None else input_gates + input_bias).chunk(3, 1)
+    other = (hidden_gates if hidden_bias is None else hidden_gates + hidden_bias).chunk(3, 1)
+    reset, kept = (one[gate] + other[gate] for gate in (0, 1))
+    new = (one[2] + reset.sigmoid() * other[2]).tanh()
+    return (new + kept.sigmoid() * (hx - new),)
+
+
 class Unflattened(Around):
     """Recurrent layers lay out new weights for their fused operators, which the tangent pass does not use."""
 
@@ -151,6 +187,8 @@ AROUND: dict[str, Any] = {
     **{name + form: Quantile() for name in ("quantile", "nanquantile") for form in ("", ".scalar")},
     "scaled_dot_product_attention": Attention(),
     "_cudnn_rnn_flatten_weight": Unflattened(),
+    "_thnn_fused_lstm_cell": Cell(lstm_cell),
+    "_thnn_fused_gru_cell": Cell(gru_cell),
     "embedding": Embedded(),
     **{f"{name}.{form}": Recurrent(bends=False) for name in ("lstm", "gru", "rnn_tanh") for form in ("input", "data")},
     **{f"rnn_relu.{form}": Recurrent(bends=True) for form in ("input", "data")},
