@@ -188,9 +188,10 @@ def main() -> int:
             one = cost(name, model, inputs, options.device, hit, options.repeat)
             found.append(one)
             memory = "" if one.memory is None else f"{one.memory:.2f}"
+            remark = "" if options.small or one.is_within else "  beyond the limit"
             print(
-                f"{name:12} {one.parameters:11,} {one.kinks:6} {one.plain_ms:9.2f} "
-                f"{one.subgrad_ms:11.2f} {one.time:6.2f} {memory:>7}{'' if options.small or one.is_within else '  beyond the limit'}"
+                f"{name:12} {one.parameters:11,} {one.kinks:6} {one.plain_ms:9.2f} {one.subgrad_ms:11.2f} "
+                f"{one.time:6.2f} {memory:>7}{remark}"
             )
     if options.json:
         record = {
