@@ -26,9 +26,9 @@ layers = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
 
 
 @layers
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_values_are_those_of_the_program_to_the_bit(layer: Layer, dtype: torch.dtype) -> None:
-    assert_values_are_those_of_the_program(*layer.program("cpu", dtype))
+def test_values_are_those_of_the_program_to_the_bit(layer: Layer) -> None:
+    """In single precision, for which most is fused."""
+    assert_values_are_those_of_the_program(*layer.program("cpu", torch.float32))
 
 
 @layers
