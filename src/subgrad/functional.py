@@ -35,8 +35,9 @@ def _torch_function(name: str) -> Callable[..., Any]:
 @torch.compiler.allow_in_graph
 def _call(name: str, like: str | Convention, *args: Any, **kwargs: Any) -> Tensor:
     """Run a torch function under a convention of its own; a single node of compiled graphs."""
-    install()
-    with Scope(convention(like)):
+    chosen = convention(like)
+    install(chosen)
+    with Scope(chosen):
         return _torch_function(name)(*args, **kwargs)
 
 

@@ -89,6 +89,22 @@ print(torch.autograd.grad(y, x, torch.tensor([1.0, 3.0]))[0].tolist())
     assert _run(program) == "[0.5, 1.5]"
 
 
+def test_a_graph_without_a_guard_is_compiled_once_more_for_a_convention_that_changes_it() -> None:
+    program = """
+import torch, subgrad
+from torch._dynamo.testing import CompileCounterWithBackend
+counter = CompileCounterWithBackend("aot_eager")
+c = torch.compile(torch.relu, fullgraph=True, backend=counter)
+x = torch.tensor([0.0, 6.0], requires_grad=True)
+for convention in ("min-norm", "right", "min-norm", "mean", "right", "torch"):
+    with subgrad.use(convention):
+        y = c(x)
+    print(torch.autograd.grad(y, x, torch.tensor([1.0, 3.0]))[0].tolist(), counter.frame_count)
+"""
+    zero, one, half = "[0.0, 3.0]", "[1.0, 3.0]", "[0.5, 3.0]"
+    assert _run(program).splitlines() == [f"{zero} 1", f"{one} 2", f"{zero} 3", f"{half} 4", f"{one} 4", f"{zero} 5"]
+
+
 def test_the_first_use_may_be_inside_a_compiled_function() -> None:
     program = """
 import torch, subgrad

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -49,9 +51,6 @@ print(before == after == again, before != inside)
 
 
 def test_the_first_use_changes_nothing_for_those_who_do_not_use_it(tmp_path: Any) -> None:
-    import subprocess
-    import sys
-
     script = tmp_path / "plain.py"
     script.write_text(PLAIN)
     done = subprocess.run([sys.executable, "-W", "ignore", script], capture_output=True, text=True, check=True)
@@ -79,6 +78,35 @@ def test_torch_keeps_its_own_nodes_where_it_already_agrees(op: str) -> None:
     with subgrad.use("min-norm"):
         out = overload(op)(torch.zeros(3, requires_grad=True))
     assert out.grad_fn.name().lower().startswith(op)
+
+
+FIRST_USE = """
+import sys, torch, subgrad
+from subgrad.apply.dispatch import REGISTERED
+for convention in sys.argv[1:]:
+    with subgrad.use(eval(convention)):
+        print("relu" in {op for key, op in REGISTERED if key == "AutogradCPU"}, len(REGISTERED) > 0)
+        x = torch.tensor([0.0, 6.0], requires_grad=True)
+        y = torch.relu(x) + torch.nn.functional.relu6(x)
+        print(torch.autograd.grad(y, x, torch.tensor([1.0, 3.0]))[0].tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("conventions", "printed"),
+    [
+        (("'torch'",), ["False False", "[0.0, 3.0]"]),
+        (("'min-norm'",), ["False True", "[0.0, 3.0]"]),  # relu stays torch's own, and costs nothing
+        (("'min-norm'", "'right'"), ["False True", "[0.0, 3.0]", "True True", "[2.0, 3.0]"]),
+        # What relu6 calls has a kernel of its own, for another convention.
+        (("subgrad.Convention('torch', hardtanh='right')",), ["False True", "[0.0, 3.0]"]),
+    ],
+    ids=lambda value: str(value) if isinstance(value, tuple) else "",
+)
+def test_only_what_a_convention_may_change_has_a_kernel(conventions: tuple[str, ...], printed: list[str]) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FIRST_USE, *conventions]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == printed
 
 
 @pytest.mark.parametrize("op", KINKS.entrywise)

@@ -247,11 +247,11 @@ def test_captured_graphs_replay_packed_masks() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", CALLS)
-def test_small_calls_by_where(name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("name", [*CALLS, *IN_PLACE])
+def test_small_calls(name: str, dtype: torch.dtype) -> None:
     """Where no Triton kernel pays, and entries either pass or do not."""
     set_packed("auto")
-    call, x = CALLS[name], every_number(dtype, "cuda")
+    call, x = (CALLS | IN_PLACE)[name], every_number(dtype, "cuda")
     for convention in CONVENTIONS:
         with subgrad.use(convention):
             found = outcome(call, x)
@@ -261,14 +261,22 @@ def test_small_calls_by_where(name: str, dtype: torch.dtype) -> None:
             set_packed("auto")
 
 
-@pytest.mark.parametrize("name", ["clamp", "clamp(max=)", "maximum, number", "minimum, number"])
-def test_small_calls_run_no_python_in_backward(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        ("clamp", "ClampBackward1"),
+        ("clamp(max=)", "ClampBackward1"),
+        ("clamp_min", "ClampMinBackward0"),
+        ("clamp_", "ClampBackward1"),
+        ("maximum, number", "WhereBackward0"),
+        ("minimum, number", "WhereBackward0"),
+    ],
+)
+def test_small_calls_run_no_python_in_backward(name: str, node: str) -> None:
     set_packed("auto")
     x = torch.randn(16, device="cuda", requires_grad=True)
     with subgrad.use("min-norm"):
-        out = CALLS[name](x)
-    if torch.__version__ < "2.14" or "imum" in name:
-        assert type(out.grad_fn).__name__ == "WhereBackward0"
+        assert type((CALLS | IN_PLACE)[name](x.clone()).grad_fn).__name__ == node
 
 
 @pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])

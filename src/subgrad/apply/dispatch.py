@@ -1,7 +1,7 @@
 """The kernels that put the convention in force, registered over torch's own at the backends' Autograd keys.
 
-They see every call, from Python or from C++, and cost other operators nothing. Registered at the first use and never
-removed: with no convention in force they call the kept original.
+They see every call, from Python or from C++, and cost other operators nothing. Registered when a convention is first
+used that needs them, and never removed: with no convention in force they call the kept original.
 """
 
 from __future__ import annotations
@@ -19,60 +19,96 @@ from subgrad.apply import compiled, layouts, shortcuts
 from subgrad.apply.gates import are_known_absent, below_autograd, laid_out
 from subgrad.apply.joint import REPAIRS
 from subgrad.apply.operators import Operator, operator
-from subgrad.apply.plan import INSTALLED, Plan, differentiated, plan
+from subgrad.apply.plan import Plan, differentiated, is_shared, may_change, plan
 from subgrad.apply.recompute import tie_checkpoints
 from subgrad.apply.rule import Arguments, Choice, Native, take
 from subgrad.apply.shortcuts import Memory, Shortcut
-from subgrad.conventions import Convention, Spot, torch_element
+from subgrad.conventions import Convention, Spot
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
-from subgrad.kinks.sets import LEAST, Joint
+from subgrad.kinks.sets import Joint
+from subgrad.kinks.table import COMPOSITES
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
+KEYS = tuple(f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS))
+OPERATORS = tuple(operator(op) for op in (*KINKS.entrywise, *REPAIRS))
 
 # What is registered, by key and overload; who covers it calls it back. Asked for, torch would return whoever covers it.
 REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
 _library: torch.library.Library | None = None
+_originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
+_served: set[Convention | None] = set()  # the conventions with all they need; None once everything is registered
 _lock = threading.Lock()
 
 
-def install() -> None:
-    """Register the kernels, once per process."""
-    global _library
-    if _library is not None:
+def install(convention: Convention | None = None) -> None:
+    """Register the kernels that a convention needs, or all of them; they stay.
+
+    No others: a kernel in Python costs microseconds even where it only calls torch's own. A second convention that
+    needs more gets all, so that what is compiled by then is compiled once more at most twice.
+    """
+    if convention in _served or None in _served:
         return
     with _lock:
-        if _library is not None:
+        if convention is not None and not _is_lacking(convention):
+            _served.add(convention)
             return
+        if REGISTERED:
+            convention = None
+        else:
+            _prepare()
         compiled.remember_unguarded_graphs()
-        tie_checkpoints()
-        # TorchScript's optimiser differentiates by formulas of its own, past every kernel. Asked at each call, so that
-        # what it has optimised before is covered too.
-        torch._C._jit_set_profiling_mode(False)
-        library = torch.library.Library("aten", "IMPL")
-        for key in (f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS)):
-            for op, kernel in _kernels(key).items():
-                compiled.keep_from_being_compiled(kernel)
-                REGISTERED[key, op] = kernel
-                library.impl(op, kernel, key, with_keyset=True, allow_override=True)
-                # The Python dispatcher, which compiling uses, remembers who answered before.
-                overload(op)._uncache_dispatch(getattr(DispatchKey, key))
-        _library = library
+        for key in _originals:
+            _register(key, convention)
+        _served.add(convention)
 
 
-def _kernels(key: str) -> dict[str, Callable[..., Tensor]]:
-    """All kernels for one dispatch key. The originals are kept first, before any of them is replaced."""
-    operators = [operator(op) for op in KINKS.entrywise]
-    joint = [operator(op) for op in REPAIRS]
-    overloads = [op for each in (*operators, *joint) for op in (each.op, each.in_place) if op]
-    originals = {op: _original(op, key) for op in overloads}
-    kernels = {each.op: _joint(each, originals) for each in joint}
-    for each in operators:
-        kernels[each.op] = _entrywise(each, each.op, originals, shortcuts.functional(each.op, key), _functional)
-        if each.in_place:
-            shortcut = shortcuts.in_place(each.op, key)
-            kernels[each.in_place] = _entrywise(each, each.in_place, originals, shortcut, _in_place)
+def _prepare() -> None:
+    """Before the first kernel is registered: keep torch's own, and cover what goes past kernels."""
+    global _library
+    tie_checkpoints()
+    # TorchScript's optimiser differentiates by formulas of its own, past every kernel. Asked at each call, so that
+    # what it has optimised before is covered too.
+    torch._C._jit_set_profiling_mode(False)
+    _library = torch.library.Library("aten", "IMPL")
+    for key in KEYS:
+        _originals[key] = {op: _original(op, key) for each in OPERATORS for op in (each.op, each.in_place) if op}
+
+
+def _is_lacking(convention: Convention) -> bool:
+    """Whether a convention needs kernels that are not registered yet."""
+    return any((key, op.op) not in REGISTERED for op in OPERATORS for key in KEYS if _is_needed(op, key, convention))
+
+
+def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
+    """Whether a convention may take what torch does not, or there is a faster way to the same."""
+    if convention is None:
+        return True
+    return may_change(op, convention) or (convention.interferes and shortcuts.functional(op.op, key) is not None)
+
+
+def _register(key: str, convention: Convention | None) -> None:
+    assert _library is not None
+    for op in OPERATORS:
+        if (key, op.op) in REGISTERED or not _is_needed(op, key, convention):
+            continue
+        for form, kernel in _kernels(op, key).items():
+            compiled.keep_from_being_compiled(kernel)
+            REGISTERED[key, form] = kernel
+            _library.impl(form, kernel, key, with_keyset=True, allow_override=True)
+            # The Python dispatcher, which compiling uses, remembers who answered before.
+            overload(form)._uncache_dispatch(getattr(DispatchKey, key))
+
+
+def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
+    """The kernels of an operator for one key: of its functional form, and of its in-place form if there is one."""
+    originals = _originals[key]
+    if op.op in REPAIRS:
+        return {op.op: _joint(op, originals)}
+    kernels = {op.op: _entrywise(op, op.op, originals, shortcuts.functional(op.op, key), _functional)}
+    if op.in_place:
+        kernels[op.in_place] = _entrywise(op, op.in_place, originals, shortcuts.in_place(op.op, key), _in_place)
     return kernels
 
 
@@ -98,18 +134,31 @@ Finish = Callable[[Operator, Convention, Arguments, Plan, dict[str, Any], Any], 
 def _entrywise(
     op: Operator, form: str, originals: dict[str, Any], shortcut: Shortcut | None, finish: Finish
 ) -> Callable[..., Tensor]:
-    original, memory = originals[form], Memory(op, shortcut)
+    original, memory = originals[form], Memory(op)
+    is_composite = op.op in COMPOSITES  # what torch's own calls has a kernel of its own, perhaps for another convention
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
         convention = compiled.convention_of_call(args)
-        if not convention.interferes or memory.has_native(convention, args):
+        if not convention.interferes:
+            return original(keyset, *args, **kwargs)
+        planned = memory.recall(convention, args)
+        if planned is None:
+            planned = memory.remember(convention, args, plan(op, convention, op.bind(args, kwargs)))
+        if not is_composite and not planned.choices and _is_left_to_torch(shortcut, planned, args[0]):
             return original(keyset, *args, **kwargs)
         arguments = op.bind(args, kwargs)
-        planned = memory.recall(convention, args) or memory.remember(convention, args, plan(op, convention, arguments))
         found = _shortened(shortcut, planned, arguments, originals, keyset)
         return finish(op, convention, arguments, planned, originals, keyset) if found is None else found
 
     return kernel
+
+
+def _is_left_to_torch(shortcut: Shortcut | None, planned: Plan, x: Tensor) -> bool:
+    """Whether nothing is faster than torch's own kernel, where that gives the wanted gradient."""
+    if shortcut is None or not planned.meetings:
+        return True
+    size = x.numel()
+    return not isinstance(size, int) or size < shortcut.smallest  # a symbol, while compiling, must not be compared
 
 
 def _functional(
@@ -172,7 +221,7 @@ def _shares(op: Operator, convention: Convention, arguments: Arguments) -> bool:
         for kink in op.kinks
         if isinstance(kink.set, Joint) and not names.isdisjoint(kink.set.candidates) and kink.applies(arguments)
     ]
-    return any(convention.element(spot) is LEAST and torch_element(spot, INSTALLED) is not LEAST for spot in spots)
+    return any(is_shared(convention, spot) for spot in spots)
 
 
 def _caller(op: Operator, form: str, originals: dict[str, Any], keyset: Any) -> Native:
@@ -190,6 +239,11 @@ def _ruled(op: Operator, convention: Convention, arguments: Arguments, native: N
         return layouts.on_values(op, convention, arguments)
     if arguments["self"].is_cpu and all(are_known_absent(choice.hits(arguments)) for choice in planned.choices):
         return native(arguments)  # on other devices, looking would mean to wait for them
+    composition = shortcuts.for_graphs(op.op)
+    if composition is not None and compiled.is_compiling() and forward_ad._current_level < 0:
+        found = composition(planned, arguments, below_autograd(overload(op.op), *op.args(arguments)))
+        if found is not None:
+            return found
     operands = [name for name in op.operands if name in planned.names]
     return take(native, _value(op, arguments, planned.choices), arguments, operands, planned.choices)
 

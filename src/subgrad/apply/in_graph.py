@@ -24,7 +24,7 @@ from subgrad.conventions import Convention
 def enter(convention: Convention) -> None:
     """From here on in the graph this convention is in force."""
     trace = _trace()
-    dispatch.install()
+    dispatch.install(convention)
     Scope(convention).__enter__()
     if not hasattr(trace, "subgrad_graph"):
         trace.subgrad_graph = InstructionTranslator.current_tx().output.root_tracer.graph

@@ -13,11 +13,12 @@ from torch.autograd import forward_ad
 from torch.torch_version import TorchVersion
 
 from subgrad.apply.gates import are_known_absent
-from subgrad.apply.operators import Operator
+from subgrad.apply.operators import Operator, operator
 from subgrad.apply.rule import Arguments, Choice
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import Kink
-from subgrad.kinks.sets import Ball, Element, Joint, Jump, Slopes, Ties
+from subgrad.kinks.sets import LEAST, Ball, Element, Joint, Jump, Slopes, Ties
+from subgrad.kinks.table import COMPOSITES
 
 INSTALLED = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"  # the column of the table that describes it
 VERSIONS = ("torch-2.13", "torch-2.14")
@@ -89,6 +90,32 @@ def plan(op: Operator, convention: Convention, arguments: Arguments) -> Plan:
         return _remembered(op, convention, numbers, *rest)
     except TypeError:  # symbolic numbers, while compiling, are not hashable
         return _plan(op, convention, arguments, *rest)
+
+
+def may_change(op: Operator, convention: Convention) -> bool:
+    """Whether for some call the convention takes another element than torch; where the call's numbers decide, yes.
+
+    A composite counts with what it calls, whose kernel must not be met in its place.
+    """
+    kinks = (*op.kinks, *operator(COMPOSITES[op.op][0]).kinks) if op.op in COMPOSITES else op.kinks
+    return convention.interferes and any(_may_change(kink, convention) for kink in kinks)
+
+
+def _may_change(kink: Kink, convention: Convention) -> bool:
+    choice = convention.choice(kink)
+    if isinstance(kink.set, Jump) or choice == "torch" or (choice == "pass-through" and kink.family != "clamp"):
+        return False
+    if isinstance(kink.set, Joint):
+        return is_shared(convention, Spot.of(kink, {}, kink.set.candidates))
+    if not isinstance(kink.set, Slopes) or not isinstance(choice, str) or kink.numbers:
+        return True
+    spot = Spot.of(kink, {}, kink.set.candidates)
+    return convention.element(spot) != torch_element(spot, INSTALLED)
+
+
+def is_shared(convention: Convention, spot: Spot) -> bool:
+    """Whether the convention takes the least element of a joint kink where torch does not."""
+    return convention.element(spot) is LEAST and torch_element(spot, INSTALLED) is not LEAST
 
 
 def _meets_nothing(op: Operator, arguments: Arguments) -> bool:

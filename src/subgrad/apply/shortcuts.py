@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -50,6 +51,19 @@ def in_place(op: str, key: str) -> Shortcut | None:
     return _in_place.get((op, key))
 
 
+# From a plan, the arguments and the operator's value: the value with the derivative, or None. For compiled graphs.
+Composition = Callable[[Plan, Arguments, Tensor], "Tensor | None"]
+_for_graphs: dict[str, Composition] = {}
+
+
+def offer_for_graphs(op: str, composition: Composition) -> None:
+    _for_graphs[op] = composition
+
+
+def for_graphs(op: str) -> Composition | None:
+    return _for_graphs.get(op)
+
+
 # From input, values and arguments of `max_pool2d`: whether a window is tied, as a flag on the device; None if not seen.
 WindowLook = Callable[[Tensor, Tensor, Arguments], Tensor | None]
 _window_looks: list[WindowLook] = []
@@ -73,55 +87,49 @@ def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
 class Memory:
     """The plans of calls met before: by convention, dtypes, numbers, and which tensors require grad."""
 
-    def __init__(self, op: Operator, shortcut: Shortcut | None):
+    def __init__(self, op: Operator):
         self._op = op
-        self._shortcut = shortcut
-        self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._natives: set[tuple[Any, ...]] = set()
-
-    def has_native(self, convention: Convention, args: Sequence[Any]) -> bool:
-        """Whether torch's own kernel is known to do all that is planned, and nothing does it faster."""
-        try:
-            if (convention, args[0].dtype, args[1:]) not in self._natives:
-                return False
-        except TypeError:  # symbolic numbers, while compiling, are not hashable
-            return False
-        if self._shortcut is None:
-            return True
-        size = args[0].numel()
-        return isinstance(size, int) and size < self._shortcut.smallest
+        self._has_one_tensor = op.tensor_names == ("self",)
+        self._plans: dict[Convention, dict[tuple[Any, ...], Plan]] = {}
+        self._last: tuple[Convention | None, dict[tuple[Any, ...], Plan]] = None, {}  # to hash a convention takes time
 
     def recall(self, convention: Convention, args: Sequence[Any]) -> Plan | None:
-        """None for what was not met before, and in forward mode."""
+        """None for what was not met before, without gradients, and in forward mode."""
         if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
             return None
+        last, plans = self._last
+        if last is not convention:
+            plans = self._plans.get(convention)
+            if plans is None:
+                return None
+            self._last = convention, plans
         try:
-            return self._plans.get(_key(convention, args))
-        except TypeError:
+            return plans.get(self._key(args))
+        except TypeError:  # symbolic numbers, while compiling, are not hashable
             return None
 
     def remember(self, convention: Convention, args: Sequence[Any], plan: Plan) -> Plan:
         """Keep a plan, and return it."""
         if not self._op.slopes_are_numbers or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
             return plan
-        if len(self._plans) >= 1024:  # bounds that change with every call
-            self._plans.clear()
-            self._natives.clear()
-        try:
-            self._plans[_key(convention, args)] = plan
-        except TypeError:
-            return plan
-        # With one tensor, what holds where it is differentiated holds everywhere, in forward mode too.
-        if self._op.tensor_names == ("self",) and plan.meetings and not plan.choices:
-            self._natives.add((convention, args[0].dtype, args[1:]))
+        plans = self._plans.setdefault(convention, {})
+        if len(plans) >= 1024:  # bounds that change with every call
+            plans.clear()
+        with suppress(TypeError):
+            plans[self._key(args)] = plan
         return plan
 
-
-def _key(convention: Convention, args: Sequence[Any]) -> tuple[Any, ...]:
-    key: list[Any] = [convention]
-    for each in args:
-        if isinstance(each, Tensor):
-            key += (each.dtype, each.requires_grad)
-        else:
-            key.append(each if each else str(each))  # 0.0 and -0.0 are equal, and not the same
-    return tuple(key)
+    def _key(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """0.0 and -0.0, which are equal and not the same, are told apart by their names."""
+        if self._has_one_tensor:
+            x, *_ = args
+            numbers = args[1:]
+            hash(numbers)  # before a symbol is compared
+            return x.dtype, x.requires_grad, numbers, repr(numbers) if 0 in numbers else ""
+        key: list[Any] = []
+        for each in args:
+            if isinstance(each, Tensor):
+                key += (each.dtype, each.requires_grad)
+            else:
+                key.append(each if each else str(each))
+        return tuple(key)

@@ -26,7 +26,7 @@ def set_default(like: str | Convention) -> None:
         ValueError: for an unknown convention; the default then stays what it was.
     """
     chosen = convention(like)
-    dispatch.install()
+    dispatch.install(chosen)
     compiled.forget_unguarded_graphs()
     set_process_default(chosen)
 
@@ -59,7 +59,7 @@ class use(Scope):
 
             enter(self.convention)
             return self.convention
-        dispatch.install()
+        dispatch.install(self.convention)
         compiled.forget_unguarded_graphs()
         return super().__enter__()
 

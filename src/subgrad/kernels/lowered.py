@@ -6,7 +6,6 @@ where nan or infinities come out may torch's own differ; such calls, which a sum
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -17,7 +16,7 @@ from subgrad.apply.gates import below_autograd, is_memory
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
-from subgrad.kernels.pieces import Straight
+from subgrad.kernels.pieces import Straight, only_given
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,6 @@ class Selection:
             with torch._C._AutoDispatchBelowADInplaceOrView():
                 getattr(torch, value)(x, constant, out=out)
         return out if _is_finite(out) else None
-
-
-def only_given(names: Iterable[str], arguments: Arguments) -> str | None:
-    """Of some arguments the one that is given; None for several."""
-    given = [name for name in names if arguments[name] is not None]
-    return given[0] if len(given) == 1 else None
 
 
 _SELF = frozenset({"self"})

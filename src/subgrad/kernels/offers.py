@@ -13,15 +13,18 @@ from torch import Tensor
 from subgrad.apply import shortcuts
 from subgrad.apply.gates import is_memory
 from subgrad.apply.operators import operator
-from subgrad.apply.plan import Meeting, Plan
+from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
 from subgrad.kernels import packed, windows
-from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection, only_given
+from subgrad.kernels.fused import Fused
+from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection
 from subgrad.kernels.masked import Mask
-from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Coding, Corner, Straight
+from subgrad.kernels.nudged import FAMILY, Bounds, moved_bounds, nudged, nudged_in_place
+from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Straight, coding_of, only_given
 from subgrad.kinks.overloads import overload
-from subgrad.kinks.sets import Slopes, Ties
+
+_SELF = ("self",)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,12 @@ class Packed:
         call, x = self.call(plan, arguments), arguments["self"]
         if call is None:
             return None
-        mask = _small_mask(plan, call, x)
+        if x.numel() >= packed.smallest():
+            return packed.pack(call, x, None, True)
+        bounds = self.moved_bounds(plan, arguments)
+        if bounds is not None:
+            return nudged(self.op, bounds, arguments, originals)
+        mask = _mask(plan, call)
         if mask is None:
             return packed.pack(call, x, None, True)
         return _written(mask.select(x, *call.numbers[:2]), self.op, arguments)
@@ -49,9 +57,17 @@ class Packed:
             return None
         if "call" not in plan.notes:
             numbers = self.row.numbers(arguments)
-            coding = None if any(isnan(number) for number in numbers) else _coding(self.row, plan, arguments, ("self",))
+            is_known = not any(isnan(number) for number in numbers)
+            coding = coding_of(self.row, plan, arguments, _SELF) if is_known else None
             plan.notes["call"] = coding and packed.Call(self.row.value(arguments), numbers, coding, "none")
         return plan.notes["call"]
+
+    def moved_bounds(self, plan: Plan, arguments: Arguments) -> Bounds | None:
+        if self.op not in FAMILY:
+            return None
+        if "bounds" not in plan.notes:
+            plan.notes["bounds"] = moved_bounds(plan, arguments)
+        return plan.notes["bounds"]
 
 
 class PackedInPlace(Packed):
@@ -62,7 +78,12 @@ class PackedInPlace(Packed):
         if x.is_leaf or x._is_view() or not packed.is_dense(x):
             return None
         call = self.call(plan, arguments)
-        return None if call is None else packed.pack_in_place(call, x)
+        if call is None:
+            return None
+        bounds = self.moved_bounds(plan, arguments) if x.numel() < packed.smallest() else None
+        if bounds is not None:
+            return nudged_in_place(self.op, bounds, arguments, originals)
+        return packed.pack_in_place(call, x)
 
 
 @dataclass(frozen=True)
@@ -86,22 +107,20 @@ class PackedSelection:
             return None
         if kind not in plan.notes:
             operands = tuple(name for name in ("self", second) if name in plan.names)
-            coding = _coding(row, plan, arguments, operands)
+            coding = coding_of(row, plan, arguments, operands)
             numbers = row.numbers(arguments)
             plan.notes[kind] = coding and packed.Call(row.value(arguments), numbers, coding, kind)
         call = plan.notes[kind]
         if call is None:
             return None
-        mask = _small_mask(plan, call, x) if plan.names == {"self"} else None
+        is_small = plan.names == {"self"} and x.numel() < packed.smallest()
+        mask = _mask(plan, call) if is_small else None
         if mask is None:
             return packed.pack(call, x, other, "self" in plan.names)
         return _written(mask.select(x, other, inf), self.op, arguments)
 
 
-def _small_mask(plan: Plan, call: packed.Call, x: Tensor) -> Mask | None:
-    """For what is too small to be packed."""
-    if x.numel() >= packed.smallest():
-        return None
+def _mask(plan: Plan, call: packed.Call) -> Mask | None:
     if "mask" not in plan.notes:
         plan.notes["mask"] = Mask.of(call.coding, plan)
     return plan.notes["mask"]
@@ -130,37 +149,16 @@ def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
     return "tensor" if is_alike and packed.is_dense(x) else None
 
 
-def _coding(row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...]) -> Coding | None:
-    """How the regions of a call are coded; None where torch decides at a kink and the table cannot say what."""
-    meetings = sorted(plan.meetings, key=lambda meeting: _place(meeting, arguments))
-    if not 1 <= len(meetings) <= 2 or any(meeting.element is None for meeting in meetings):
-        return None
-    return Coding.of(row, [[_corner(meeting, name) for meeting in meetings] for name in operands], arguments)
-
-
-def _place(meeting: Meeting, arguments: Arguments) -> float:
-    kink = meeting.spot.kink
-    return kink.place_value(arguments) if isinstance(kink.set, Slopes) else 0.0
-
-
-def _corner(meeting: Meeting, name: str) -> Corner:
-    """The weights of one operand around a kink, from the least ``self`` to the largest."""
-    kinks, element, is_chosen = meeting.spot.set, meeting.element or {}, meeting.choice is not None
-    if isinstance(kinks, Ties):
-        left, right = (kinks.share(selected)[name] for selected in kinks.moved["self"])
-    else:
-        left, right = (rule({})[name] for rule in (kinks.left, kinks.right))  # type: ignore[union-attr,index]
-    return Corner(float(left), float(element[name]), float(right), is_chosen)
-
-
 def offer_all() -> None:
     """Called when `subgrad` is imported, before any kernel is registered."""
     for op, row in STRAIGHT.items():
         shortcuts.offer(op, "AutogradCUDA", Packed(op, row), PackedInPlace(op, row))
+        shortcuts.offer_for_graphs(op, Fused({"": row}))
     for op in {op for op, _ in BETWEEN_TENSORS}:
         rows = {second: row for (of, second), row in BETWEEN_TENSORS.items() if of == op}
         shortcuts.offer(op, "AutogradCUDA", PackedSelection(op, rows))
         shortcuts.offer(op, "AutogradCPU", Selection(rows))
+        shortcuts.offer_for_graphs(op, Fused(rows))
     for op in ("clamp", "clamp_min", "clamp_max"):
         shortcuts.offer(op, "AutogradCPU", Bounded(), BoundedInPlace())
     shortcuts.offer_for_windows(windows.ties)

@@ -21,8 +21,8 @@ from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.pieces import ONE, ZERO, Coding, Weight, as_bits
 
 MODES = ("auto", "always", "never")
-# Packing what is smaller saved no memory in MobileNetV2, and time goes for launching it: docs/speed.md, thresholds.
-SMALLEST = 1 << 22
+# Launching takes longer than the device needs for what is smaller, which is 2% of MobileNetV2's memory: docs/speed.md.
+SMALLEST = 1 << 24
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 _mode = "auto"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from subgrad.kinks.expressions import Expression, evaluate
+from subgrad.kinks.expressions import Expression, evaluate, names
 from subgrad.kinks.places import WORDS
 from subgrad.kinks.sets import Ball, Joint, Set, Slopes, Ties
 
@@ -54,6 +54,12 @@ class Kink:
     def is_entrywise(self) -> bool:
         """Whether every entry of the result has a set of its own."""
         return isinstance(self.set, Slopes | Ties | Ball)
+
+    @property
+    def numbers(self) -> set[str]:
+        """The arguments on which place and slopes of a corner depend."""
+        slopes = (self.set.left_slope, self.set.right_slope) if isinstance(self.set, Slopes) else ()
+        return set().union(*(names(each) for each in (self.at, *slopes)))
 
     def applies(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the place exists at all for these arguments."""
