@@ -45,10 +45,22 @@ def test_dropout_inside_a_fused_kernel_is_refused_where_kinks_are_met(monkeypatc
     with pytest.raises(Refused, match=rf"scaled_dot_product_attention at .*{__name__.split('.')[-1]}.py:\d+ draws"):
         subgrad.grad(program)(torch.zeros(1, 1, 2, 3))
     x = torch.ones(1, 1, 2, 3)
-    torch.manual_seed(0)
-    wanted = program(x)
-    torch.manual_seed(0)
-    assert torch.equal(subgrad.value_and_grad(program)(x)[0], wanted)
+    assert_values_are_those_of_the_program(program, x)
+
+
+def test_so_is_dropout_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When kinks are expected, and would not be looked for."""
+    monkeypatch.setattr(around, "_is_fused", lambda arguments: True)
+    dropout = 0.0
+
+    def program(x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x + 1, x, dropout_p=dropout).sum() + x.abs().sum()
+
+    gradient, x = subgrad.grad(program), torch.zeros(1, 1, 2, 3)
+    gradient(x)
+    dropout = 0.5
+    with pytest.raises(Refused, match="draws the random numbers"):
+        gradient(x)
 
 
 def test_a_window_of_many_ties_is_one() -> None:

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from subgrad.apply.branches import Call
 from subgrad.apply.passing import running
 from subgrad.clarke.linear import carries_tangents_alone, tangent, valued, values, with_tangent
-from subgrad.clarke.passes import Decide, Look, Rule
+from subgrad.clarke.passes import Decide, Look, Replay, Rule
 
 
 class Around(Rule):
@@ -30,8 +30,8 @@ class Attention(Around):
     """
 
     def around(self, call: Call, current: Any) -> Any:
-        if isinstance(current, Look) and call.arguments["dropout_p"] and _is_fused(call.arguments):
-            current.fused.note("scaled_dot_product_attention")
+        if call.arguments["dropout_p"] and _is_fused(call.arguments):
+            _draws_by_itself(call, current)
         if not isinstance(current, Decide):
             return call.run()
         is_plain = not (call.arguments["dropout_p"] or call.arguments["enable_gqa"])
@@ -67,6 +67,13 @@ def _attended(call: Call) -> Tensor:
     return with_tangent(out, found)
 
 
+def _draws_by_itself(call: Call, current: Any) -> None:
+    """The tangent pass, which is written out, will draw other random numbers, or does so."""
+    if not isinstance(current, Replay):
+        noted = current.fused if isinstance(current, Look) else current.leaks
+        noted.note(call.op.op.partition(".")[0])
+
+
 def _is_fused(arguments: Any) -> bool:
     return torch.ops.aten._fused_sdp_choice(**arguments) != SDPBackend.MATH.value
 
@@ -78,9 +85,9 @@ class Recurrent(Around):
         self.bends = bends
 
     def around(self, call: Call, current: Any) -> Any:
-        is_cudnn = call.arguments["input" if "input" in call.arguments else "data"].is_cuda
-        if isinstance(current, Look) and is_cudnn and call.arguments["dropout"] and call.arguments["train"]:
-            current.fused.note(call.op.op.partition(".")[0])
+        is_cudnn = torch.cudnn_is_acceptable(call.arguments["input" if "input" in call.arguments else "data"])
+        if is_cudnn and call.arguments["dropout"] and call.arguments["train"]:
+            _draws_by_itself(call, current)
         if not self.bends and not isinstance(current, Decide):
             return call.run()
         with _unfused(), running(current):

@@ -73,23 +73,31 @@ def differentiated(call: Call) -> bool:
     return any(is_differentiated(call.arguments[name]) for name in call.op.tensor_names)
 
 
-class Leaks(list[str]):
-    """Lines at which derivatives were cut: only the tangents can tell whether that matters."""
+class Noted(list[str]):
+    """Lines of the program at which something happened; a few, since that it did is what counts."""
 
     def note(self, name: str) -> None:
-        if len(self) < 5:  # that there is one is what counts
+        if len(self) < 5:
             self.append(f"{name} at {here()}")
 
 
 @dataclass
 class Look:
-    """A plain run that notes which sites meet a kink. Flags stay on the device until they are asked for."""
+    """A plain run that notes which sites meet a kink. Flags stay on the device until they are asked for.
+
+    Attributes:
+        tol: what is closer than this counts as tied.
+        sites: all that were met, and their flags.
+        leaks: where derivatives were cut: only the tangents can tell whether that matters.
+        fused: where random numbers were drawn in a way that the tangent pass cannot repeat.
+        counts: batch statistics are kept.
+    """
 
     tol: float
     sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
-    leaks: Leaks = field(default_factory=Leaks)
-    counts: bool = False  # batch statistics are kept
-    fused: Leaks = field(default_factory=Leaks)  # draw random numbers in a way that the tangent pass cannot repeat
+    leaks: Noted = field(default_factory=Noted)
+    fused: Noted = field(default_factory=Noted)
+    counts: bool = False
 
     def run(self, rule: Rule, call: Call) -> Any:
         if not differentiated(call):
@@ -144,7 +152,7 @@ class Decide:
     unexpected: list[tuple[int, Tensor | bool]] = field(default_factory=list)
     changed: list[tuple[Tensor, str]] = field(default_factory=list)
     factors: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    leaks: Leaks = field(default_factory=Leaks)
+    leaks: Noted = field(default_factory=Noted)
     is_read: bool = False
     indices: dict[int, tuple[Tensor, Tensor, str]] = field(default_factory=dict)
     is_first: bool = False
