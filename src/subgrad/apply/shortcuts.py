@@ -65,8 +65,8 @@ def for_graphs(op: str) -> Composition | None:
     return _for_graphs.get(op)
 
 
-# From input, values and arguments of `max_pool2d`: whether it can be seen that no window of it is tied.
-WindowLook = Callable[[Tensor, Tensor, Arguments], bool]
+# From input, values and arguments of `max_pool2d`: whether a window is tied, as a flag on the device; None if not seen.
+WindowLook = Callable[[Tensor, Tensor, Arguments], Tensor | None]
 _window_looks: list[WindowLook] = []
 
 
@@ -74,8 +74,15 @@ def offer_for_windows(look: WindowLook) -> None:
     _window_looks.append(look)
 
 
+def ties_in_windows(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
+    """A flag that nobody has waited for."""
+    return next((flag for look in _window_looks if (flag := look(x, values, arguments)) is not None), None)
+
+
 def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
-    return any(look(x, values, arguments) for look in _window_looks)
+    """Whether it can be seen that no window is tied."""
+    flag = ties_in_windows(x, values, arguments)
+    return flag is not None and not flag.item()
 
 
 class Memory:

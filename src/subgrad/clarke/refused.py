@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 import torch
 
@@ -25,6 +28,17 @@ def here() -> str:
     return "the program"
 
 
+def defined_at(function: Any) -> str:
+    """The line at which a program begins; for what has none, the line that is running."""
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if isinstance(function, torch.nn.Module):
+        function = type(function).forward
+    code = getattr(function, "__code__", None)
+    return here() if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
 def where_raised(error: BaseException) -> str:
     """The line of the program in which an error was raised."""
     found, trace = "the program", error.__traceback__
@@ -36,4 +50,5 @@ def where_raised(error: BaseException) -> str:
 
 
 def is_the_users(frame: FrameType) -> bool:
-    return not frame.f_code.co_filename.startswith(_NOT_THE_USER)
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]  # code that is made as it runs has no file
+    return package not in ("torch", "subgrad") and not frame.f_code.co_filename.startswith(_NOT_THE_USER)

@@ -15,15 +15,15 @@ from subgrad.kernels.packed import DTYPES
 _BLOCK = 512
 
 
-def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
-    """Whether it can be seen that no window of `max_pool2d` holds its largest entry twice."""
+def ties(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
+    """Whether any window of `max_pool2d` holds its largest entry twice, as a flag on the device; None if not seen."""
     if not values.is_cuda or x.dtype not in DTYPES or not is_memory(x) or not is_readable(values):
-        return False
+        return None
     if triton_kernels() is None:
-        return False
+        return None
     kernel, last = arguments["kernel_size"], _is_channels_last(x) and _is_channels_last(values)
     if x.ndim not in (3, 4) or not (last or (x.is_contiguous() and values.is_contiguous())):
-        return False
+        return None
     kernel, steps, pads, dilations = (
         _pair(each) for each in (kernel, arguments["stride"] or kernel, arguments["padding"], arguments["dilation"])
     )
@@ -31,7 +31,7 @@ def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
     numbers = (values.numel(), x.shape[-3], *x.shape[-2:], *values.shape[-2:], *steps, *pads, *dilations)
     programs = -(-values.numel() // _BLOCK)
     launch("find_ties", programs, (x.detach(), values.detach(), found), numbers, (*kernel, last, _BLOCK))
-    return not found.item()
+    return found
 
 
 def _is_channels_last(x: Tensor) -> bool:
