@@ -66,23 +66,27 @@ def for_graphs(op: str) -> Composition | None:
 
 
 # From input, values and arguments of `max_pool2d`: whether a window is tied, as a flag on the device; None if not seen.
-WindowLook = Callable[[Tensor, Tensor, Arguments], Tensor | None]
-_window_looks: list[WindowLook] = []
+WindowLook = Callable[[Tensor, Tensor, Arguments], "Tensor | None"]
+# From input, values, indices and arguments: the values with a derivative that tied windows share, or None.
+WindowShare = Callable[[Tensor, Tensor, Tensor, Arguments], "Tensor | None"]
+_for_windows: list[tuple[WindowLook, WindowShare]] = []
 
 
-def offer_for_windows(look: WindowLook) -> None:
-    _window_looks.append(look)
+def offer_for_windows(look: WindowLook, share: WindowShare) -> None:
+    _for_windows.append((look, share))
 
 
 def ties_in_windows(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
     """A flag that nobody has waited for."""
-    return next((flag for look in _window_looks if (flag := look(x, values, arguments)) is not None), None)
+    return next((flag for look, _ in _for_windows if (flag := look(x, values, arguments)) is not None), None)
 
 
-def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
-    """Whether it can be seen that no window is tied."""
+def shared_windows(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
+    """The values of `max_pool2d`, as they are where no window is tied, else with a derivative that they share."""
     flag = ties_in_windows(x, values, arguments)
-    return flag is not None and not flag.item()
+    if flag is None or not flag.item():
+        return None if flag is None else values
+    return next((out for _, share in _for_windows if (out := share(x, values, indices, arguments)) is not None), None)
 
 
 class Memory:

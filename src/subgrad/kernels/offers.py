@@ -159,4 +159,4 @@ def offer_all() -> None:
         shortcuts.offer_for_graphs(op, Fused(rows))
     for op in ("clamp", "clamp_min", "clamp_max"):
         shortcuts.offer(op, "AutogradCPU", Bounded(), BoundedInPlace())
-    shortcuts.offer_for_windows(windows.ties)
+    shortcuts.offer_for_windows(windows.ties, windows.shared)
