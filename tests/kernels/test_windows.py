@@ -17,11 +17,12 @@ from subgrad.kinks.windows import regular
 
 
 def shared(x: Tensor, pooling: tuple[Any, ...]) -> Tensor:
-    """As on a CUDA device, but with counts from torch's operators."""
+    """As on a CUDA device, but with bits from torch's operators."""
     values, indices = torch.ops.aten.max_pool2d_with_indices(x.detach(), *pooling)
-    columns = regular(x, *pooling).columns(x.detach())
-    counts = torch.stack([(entries == values) & exists for entries, exists in columns]).sum(0).to(torch.uint8)
-    return through(_Shared, x, values, indices, counts, Geometry(pooling, (), (*pooling[0], False)))
+    hits = [(entries == values) & exists for entries, exists in regular(x, *pooling).columns(x.detach())]
+    bits = torch.stack([hit.short() << number for number, hit in enumerate(hits)]).sum(0)
+    bits[torch.stack(hits).sum(0) < 2] = 0
+    return through(_Shared, x, values, indices, bits, Geometry(pooling, (), ()))
 
 
 @pytest.mark.parametrize("name", POOLINGS)

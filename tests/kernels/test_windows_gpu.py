@@ -57,12 +57,13 @@ def test_gradients_are_those_of_the_plain_rule(
     pooling, x = POOLINGS[name], integers(dtype, "cuda", LAYOUTS[layout]).requires_grad_()
     with subgrad.use("min-norm"):
         found = pooled(x, pooling)
-        assert "Shared" in type(found.grad_fn).__name__
+        assert ("Shared" in type(found.grad_fn).__name__) == (name != "spread out")
         plainly.setattr(shortcuts, "_for_windows", [])
         plain = pooled(x, pooling)
     assert_same_bits(found, plain)
     v = (cotangent(plain).nan_to_num(0.25, 1.0, -1.0) * 8).round() / 8
-    one, other = (torch.autograd.grad(out, x, v)[0] for out in (found, plain))
+    # The plain rule adds what ties share to zeros, by which those that are negative lose their sign.
+    one, other = (torch.autograd.grad(out, x, v)[0] + 0.0 for out in (found, plain))
     if name == "side by side":
         assert_same_bits(one, other)
     else:  # sums over windows, in another order
@@ -80,7 +81,6 @@ def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
     with subgrad.use("min-norm"):
         found = pooled(x, POOLINGS[name])
     one, other = (torch.autograd.grad(out, x, v)[0] for out in (found, own))
-    assert "Shared" in type(found.grad_fn).__name__
     assert not torch.equal(one, other)
     one[0, 0, :4, :4] = other[0, 0, :4, :4] = 0
     assert_same_bits(one, other)

@@ -30,8 +30,8 @@ class Geometry:
 
     Attributes:
         arguments: those after the input, as torch's own backward takes them.
-        numbers: channels, heights and widths, steps, padding and dilation.
-        constants: the size of a window, and whether channels come last in memory.
+        numbers: channels, heights and widths, padding and dilation.
+        constants: steps, the size of a window, whether channels come last in memory.
     """
 
     arguments: tuple[Any, ...]
@@ -49,16 +49,31 @@ class Geometry:
         if not (last or (x.is_contiguous() and values.is_contiguous())):
             return None
         kernel, stride, padding, dilation, _ = given = tuple(arguments[name] for name in _NAMES)
-        kernel, *rest = (_pair(each) for each in (kernel, stride or kernel, padding, dilation))
-        numbers = (x.shape[-3], *x.shape[-2:], *values.shape[-2:], *(number for pair in rest for number in pair))
-        return cls(given, numbers, (*kernel, last))
+        kernel, steps, padding, dilation = (_pair(each) for each in (kernel, stride or kernel, padding, dilation))
+        numbers = (x.shape[-3], *x.shape[-2:], *values.shape[-2:], *padding, *dilation)
+        return cls(given, numbers, (*steps, *kernel, last))
 
     @property
     def layout(self) -> torch.memory_format:
         return torch.channels_last if self.constants[-1] else torch.contiguous_format
 
-    def launch(self, name: str, size: int, tensors: Sequence[Tensor], *constants: Any) -> None:
-        launch(name, -(-size // _BLOCK), tensors, (size, *self.numbers), (*self.constants, *constants, _BLOCK))
+    @property
+    def is_shareable(self) -> bool:
+        """Whether windows are not spread out, and a number has a bit for each of their entries."""
+        return self.numbers[-2:] == (1, 1) and prod(self.constants[2:4]) < 32
+
+    def find_ties(self, x: Tensor, values: Tensor, found: Tensor, each: bool) -> None:
+        tensors = (x.detach(), values.detach(), found)
+        self._launch("find_ties", values.numel(), x, tensors, self.numbers, each)
+
+    def share(self, bits: Tensor, cotangent: Tensor, gradient: Tensor) -> None:
+        self._launch("share_windows", gradient.numel(), gradient, (bits, cotangent, gradient), self.numbers[:-2])
+
+    def _launch(
+        self, name: str, size: int, x: Tensor, tensors: Sequence[Tensor], numbers: tuple[int, ...], *more: Any
+    ) -> None:
+        index = triton_kernels().index_type(x.numel())
+        launch(name, -(-size // _BLOCK), tensors, (size, *numbers), (*self.constants, index, *more, _BLOCK))
 
 
 def ties(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
@@ -67,54 +82,55 @@ def ties(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
     if geometry is None:
         return None
     found = torch.zeros((), dtype=torch.int32, device=x.device)
-    geometry.launch("find_ties", values.numel(), (x.detach(), values.detach(), found, found), False)
+    geometry.find_ties(x, values, found, each=False)
     return found
 
 
 def shared(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
     """The values, with a derivative that tied windows share among their largest entries; None if not made for it."""
     geometry = Geometry.of(x, values, arguments)
-    if geometry is None or forward_ad._current_level >= 0 or prod(geometry.constants[:2]) > 255:
+    if geometry is None or not geometry.is_shareable or forward_ad._current_level >= 0:
         return None
-    counts = torch.empty_like(values, dtype=torch.uint8)
-    geometry.launch("find_ties", values.numel(), (x.detach(), values.detach(), counts, counts), True)
-    return through(_Shared, x, alias(values), indices.contiguous(memory_format=geometry.layout), counts, geometry)
+    entries = prod(geometry.constants[2:4])
+    bits = torch.empty_like(values, dtype=torch.int16 if entries < 16 else torch.int32)
+    geometry.find_ties(x, values, bits, each=True)
+    return through(_Shared, x, alias(values), indices, bits, geometry)
 
 
 class _Shared(Gate):
     """Torch's own backward for windows without ties, to the bit, and a pass over the entries for those with."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, counts: Tensor, geometry: Geometry) -> Tensor:
+    def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, bits: Tensor, geometry: Geometry) -> Tensor:
         ctx.geometry = geometry
-        ctx.save_for_backward(x, indices, counts)  # not the values, which the program may overwrite
+        ctx.save_for_backward(x, indices, bits)  # not the values, which the program may overwrite
         with outer_levels():
             return alias(values)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        x, indices, counts = ctx.saved_tensors
+        x, indices, bits = ctx.saved_tensors
         geometry: Geometry = ctx.geometry
-        rest = torch.where(counts > 1, 0, cotangent)
+        rest = torch.where(bits != 0, 0, cotangent)
         gradient = torch.ops.aten.max_pool2d_with_indices_backward(rest, x, *geometry.arguments, indices)
         # Dynamo, for compiled autograd, takes what it traces for plain tensors.
         is_plain = is_memory(cotangent) and cotangent.is_cuda and not torch.compiler.is_compiling()
         if torch.is_grad_enabled() or not is_plain:
-            return gradient + _by_torch(x, indices, counts, cotangent, geometry), None, None, None, None
+            return gradient + _by_torch(x, bits, cotangent, geometry), None, None, None, None
         cotangent, gradient = (each.contiguous(memory_format=geometry.layout) for each in (cotangent, gradient))
-        geometry.launch("share_windows", x.numel(), (x.detach(), indices, counts, cotangent, gradient))
+        geometry.share(bits, cotangent, gradient)
         return gradient, None, None, None, None
 
 
-def _by_torch(x: Tensor, indices: Tensor, counts: Tensor, cotangent: Tensor, geometry: Geometry) -> Tensor:
+def _by_torch(x: Tensor, bits: Tensor, cotangent: Tensor, geometry: Geometry) -> Tensor:
     """The shares with torch's operators, for cotangents that are differentiated, batched or traced."""
-    windows, planes = regular(x, *geometry.arguments), x.detach().reshape(-1, x.shape[-2:].numel())
-    selected = planes.gather(1, indices.reshape(len(planes), -1))
-    shares = torch.where(counts > 1, cotangent / counts.clamp(min=1), 0).reshape(len(planes), -1)
-    found = torch.zeros_like(planes)
-    for position, exists in zip(windows.positions.unbind(-1), windows.valid.unbind(-1), strict=True):
-        hits = (planes[:, position] == selected) & exists
-        found = found.index_add(1, position, torch.where(hits, shares, 0))
+    positions, planes = regular(x, *geometry.arguments).positions, x.shape[:-2].numel()
+    hits = [((bits >> number) & 1).reshape(planes, -1) for number in range(positions.shape[-1])]
+    count = torch.stack(hits).sum(0).clamp(min=1)
+    shares = cotangent.reshape(planes, -1) / count
+    found = x.new_zeros(planes, x.shape[-2:].numel())
+    for hit, position in zip(hits, positions.unbind(-1), strict=True):
+        found = found.index_add(1, position, torch.where(hit == 1, shares, 0))
     return found.view(x.shape)
 
 
