@@ -138,6 +138,9 @@ def _entrywise(
     is_composite = op.op in COMPOSITES  # what torch's own calls has a kernel of its own, perhaps for another convention
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
+        planned = memory.native(args)
+        if planned is not None and (shortcut is None or args[0].numel() < shortcut.pays_from(planned)):
+            return original(keyset, *args, **kwargs)
         convention = compiled.convention_of_call(args)
         if not convention.interferes:
             return original(keyset, *args, **kwargs)
@@ -145,6 +148,7 @@ def _entrywise(
         if planned is None:
             planned = memory.remember(convention, args, plan(op, convention, op.bind(args, kwargs)))
         if not is_composite and not planned.choices and _is_left_to_torch(shortcut, planned, args[0]):
+            memory.note_native(convention, args, planned)
             return original(keyset, *args, **kwargs)
         arguments = op.bind(args, kwargs)
         found = _shortened(shortcut, planned, arguments, originals, keyset)
@@ -158,7 +162,9 @@ def _is_left_to_torch(shortcut: Shortcut | None, planned: Plan, x: Tensor) -> bo
     if shortcut is None or not planned.meetings:
         return True
     size = x.numel()
-    return not isinstance(size, int) or size < shortcut.smallest  # a symbol, while compiling, must not be compared
+    return not isinstance(size, int) or size < shortcut.pays_from(
+        planned
+    )  # a symbol, while compiling, must not be compared
 
 
 def _functional(

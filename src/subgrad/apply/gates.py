@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 __all__ = [
+    "PLAIN",
     "Gate",
     "alias",
     "are_known_absent",
@@ -69,7 +70,7 @@ def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
 
 def is_memory(tensor: Tensor) -> bool:
     """Whether a tensor is strided memory and nothing else: not traced or batched, no subclass, and what it shows."""
-    if type(tensor) not in _PLAIN or torch._C._len_torch_dispatch_stack():
+    if type(tensor) not in PLAIN or torch._C._len_torch_dispatch_stack():
         return False
     keys = torch._C._dispatch_keys(tensor).raw_repr()
     found = _are_plain.get(keys)
@@ -85,7 +86,7 @@ def is_memory(tensor: Tensor) -> bool:
     return found
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = (Tensor, torch.nn.Parameter)
 _are_plain: dict[int, bool] = {}  # by dispatch keys, which say all of that; asking one by one takes microseconds
 
 

@@ -100,8 +100,9 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         if values.numel() == 0:
             return values, indices
         x = arguments["self"]
-        if windows_of is regular and shortcuts.are_untied(x, values, arguments):
-            return values, indices
+        found = shortcuts.shared_windows(x, values, indices, arguments) if windows_of is regular else None
+        if found is not None:
+            return found, indices
         windows = windows_of(x, *(arguments[name] for name in names))
         with torch.no_grad():
             hits = ((entries == values) & valid for entries, valid in windows.columns(x))

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from subgrad.apply.active import around
+from subgrad.apply.gates import PLAIN
 from subgrad.apply.operators import Operator
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
@@ -22,8 +24,7 @@ Originals = Callable[[str, Sequence[Any]], Tensor]
 class Shortcut(Protocol):
     """A faster way for one operator on one backend."""
 
-    @property
-    def smallest(self) -> int:
+    def pays_from(self, plan: Plan) -> int:
         """From this size on it is faster than torch's own operator, where that gives the wanted gradient too."""
         ...
 
@@ -65,23 +66,27 @@ def for_graphs(op: str) -> Composition | None:
 
 
 # From input, values and arguments of `max_pool2d`: whether a window is tied, as a flag on the device; None if not seen.
-WindowLook = Callable[[Tensor, Tensor, Arguments], Tensor | None]
-_window_looks: list[WindowLook] = []
+WindowLook = Callable[[Tensor, Tensor, Arguments], "Tensor | None"]
+# From input, values, indices and arguments: the values with a derivative that tied windows share, or None.
+WindowShare = Callable[[Tensor, Tensor, Tensor, Arguments], "Tensor | None"]
+_for_windows: list[tuple[WindowLook, WindowShare]] = []
 
 
-def offer_for_windows(look: WindowLook) -> None:
-    _window_looks.append(look)
+def offer_for_windows(look: WindowLook, share: WindowShare) -> None:
+    _for_windows.append((look, share))
 
 
 def ties_in_windows(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
     """A flag that nobody has waited for."""
-    return next((flag for look in _window_looks if (flag := look(x, values, arguments)) is not None), None)
+    return next((flag for look, _ in _for_windows if (flag := look(x, values, arguments)) is not None), None)
 
 
-def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
-    """Whether it can be seen that no window is tied."""
+def shared_windows(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
+    """The values of `max_pool2d`, as they are where no window is tied, else with a derivative that they share."""
     flag = ties_in_windows(x, values, arguments)
-    return flag is not None and not flag.item()
+    if flag is None or not flag.item():
+        return None if flag is None else values
+    return next((out for _, share in _for_windows if (out := share(x, values, indices, arguments)) is not None), None)
 
 
 class Memory:
@@ -90,8 +95,22 @@ class Memory:
     def __init__(self, op: Operator):
         self._op = op
         self._has_one_tensor = op.tensor_names == ("self",)
+        self._native: tuple[Convention | None, torch.dtype | None, tuple[Any, ...], Plan | None] = None, None, (), None
         self._plans: dict[Convention, dict[tuple[Any, ...], Plan]] = {}
         self._last: tuple[Convention | None, dict[tuple[Any, ...], Plan]] = None, {}  # to hash a convention takes time
+
+    def native(self, args: Sequence[Any]) -> Plan | None:
+        """The plan of the last call that torch's own kernel did as planned, if this is one like it: asked first."""
+        convention, dtype, numbers, plan = self._native
+        x = args[0]
+        return (
+            plan if around() is convention and type(x) in PLAIN and x.dtype is dtype and args[1:] == numbers else None
+        )
+
+    def note_native(self, convention: Convention, args: Sequence[Any], plan: Plan) -> None:
+        # With one tensor, what holds where it is differentiated holds everywhere, in forward mode too.
+        if self._has_one_tensor and plan.meetings and type(args[0]) in PLAIN:
+            self._native = convention, args[0].dtype, tuple(args[1:]), plan
 
     def recall(self, convention: Convention, args: Sequence[Any]) -> Plan | None:
         """None for what was not met before, without gradients, and in forward mode."""

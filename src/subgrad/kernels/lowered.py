@@ -6,6 +6,7 @@ where nan or infinities come out may torch's own differ; such calls, which a sum
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -23,7 +24,10 @@ from subgrad.kernels.pieces import Straight, only_given
 class Bounded:
     """Between numbers."""
 
-    smallest: int = 2048  # below, torch's slower backward costs less than a look at the sum
+    smallest: int = 8192  # below, torch's slower backward costs less than a look at the sum
+
+    def pays_from(self, plan: Plan) -> int:
+        return self.smallest if plan.is_blocked else sys.maxsize
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
         if not self.applies(plan, arguments["self"]):
@@ -51,7 +55,9 @@ class Selection:
     """The larger or smaller of a tensor and a constant of one entry."""
 
     rows: dict[str, Straight]  # by the name of the constant, if it may be one or another
-    smallest: int = 0
+
+    def pays_from(self, plan: Plan) -> int:
+        return 1 if plan.names == _SELF and plan.is_blocked else sys.maxsize
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
         name = only_given(self.rows, arguments)

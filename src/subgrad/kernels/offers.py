@@ -34,8 +34,7 @@ class Packed:
     op: str
     row: Straight
 
-    @property
-    def smallest(self) -> int:
+    def pays_from(self, plan: Plan) -> int:
         return packed.smallest()
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
@@ -93,8 +92,7 @@ class PackedSelection:
     op: str
     rows: dict[str, Straight]  # by the name of the second tensor, if it may be one or another
 
-    @property
-    def smallest(self) -> int:
+    def pays_from(self, plan: Plan) -> int:
         return packed.smallest()
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
@@ -161,4 +159,4 @@ def offer_all() -> None:
         shortcuts.offer_for_graphs(op, Fused(rows))
     for op in ("clamp", "clamp_min", "clamp_max"):
         shortcuts.offer(op, "AutogradCPU", Bounded(), BoundedInPlace())
-    shortcuts.offer_for_windows(windows.ties)
+    shortcuts.offer_for_windows(windows.ties, windows.shared)

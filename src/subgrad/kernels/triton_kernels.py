@@ -201,11 +201,14 @@ def weigh(
 
 @triton.jit
 def find_ties(
-    x_ptr, values_ptr, found_ptr, size, channels, height, width, out_height, out_width,
+    x_ptr, values_ptr, found_ptr, counts_ptr, size, channels, height, width, out_height, out_width,
     step_y, step_x, pad_y, pad_x, dilate_y, dilate_x,
-    KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
+    KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr, LAST: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Set a flag if any window of a pooling holds its largest entry twice. ``LAST``: channels come last in memory."""
+    """Set a flag if any window of a pooling holds its largest entry twice; ``COUNTED``: write how often each does.
+
+    ``LAST``: channels come last in memory.
+    """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     value = tl.load(values_ptr + at, mask=inside)
@@ -226,5 +229,49 @@ def find_ties(
                 place = place * channels + channel
             entry = tl.load(x_ptr + place, mask=valid)
             count += (valid & (entry == value)).to(tl.int32)
-    if tl.max(count, axis=0) > 1:
+    if COUNTED:
+        tl.store(counts_ptr + at, count.to(tl.uint8), mask=inside)
+    elif tl.max(count, axis=0) > 1:
         tl.store(found_ptr, 1)
+
+
+@triton.jit
+def share_windows(
+    x_ptr, indices_ptr, counts_ptr, cotangent_ptr, gradient_ptr, size, channels, height, width, out_height, out_width,
+    step_y, step_x, pad_y, pad_x, dilate_y, dilate_x,
+    KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add to each entry's gradient its share of the cotangents of the tied windows in which it is largest."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    entry = tl.load(x_ptr + at, mask=inside)
+    if LAST:
+        channel, rest = at % channels, at // channels
+        across, rest = rest % width, rest // width
+        down, plane = rest % height, rest // height
+    else:
+        across, rest = at % width, at // width
+        down, plane = rest % height, rest // height
+    gradient = tl.load(gradient_ptr + at, mask=inside)
+    found = _wide(gradient)
+    is_hit = at < 0
+    for i in tl.static_range(KERNEL_Y):
+        for j in tl.static_range(KERNEL_X):
+            y, x = down + pad_y - i * dilate_y, across + pad_x - j * dilate_x
+            window_y, window_x = y // step_y, x // step_x
+            valid = inside & (y >= 0) & (x >= 0) & (y % step_y == 0) & (x % step_x == 0)
+            valid = valid & (window_y < out_height) & (window_x < out_width)
+            window = (plane * out_height + window_y) * out_width + window_x
+            if LAST:
+                window = window * channels + channel
+            count = tl.load(counts_ptr + window, mask=valid, other=0)
+            valid = valid & (count > 1)
+            selected = plane * height * width + tl.load(indices_ptr + window, mask=valid, other=0)
+            if LAST:
+                selected = selected * channels + channel
+            valid = valid & (entry == tl.load(x_ptr + selected, mask=valid))
+            cotangent = tl.load(cotangent_ptr + window, mask=valid, other=0.0)
+            share = _wide((_wide(cotangent) / _wide(count.to(cotangent.dtype))).to(cotangent.dtype))
+            found += tl.where(valid, share, 0.0)
+            is_hit = is_hit | valid
+    tl.store(gradient_ptr + at, found.to(gradient.dtype), mask=is_hit)
