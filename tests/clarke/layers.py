@@ -78,6 +78,7 @@ POOLED = {
     "max_pool2d": Layer(lambda: nn.MaxPool2d(2), (2, 3, 4, 4)),
     "max_pool2d that overlaps": Layer(lambda: nn.MaxPool2d(3, 2, padding=1, ceil_mode=True), (2, 3, 6, 6)),
     "max_pool2d with holes": Layer(lambda: nn.MaxPool2d((2, 1), dilation=2), (2, 3, 6, 6)),
+    "max_pool2d of many channels": Layer(lambda: nn.MaxPool2d(2), (2, 8, 4, 4)),
     "max_pool3d": Layer(lambda: nn.MaxPool3d(2), (2, 2, 4, 4, 4)),
     "adaptive_max_pool2d": Layer(lambda: nn.AdaptiveMaxPool2d((2, 3)), (2, 3, 5, 7)),
 }

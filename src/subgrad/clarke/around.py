@@ -61,9 +61,9 @@ def _attended(call: Call) -> Tensor:
         if moved_value is not None:
             terms.append(weights @ moved_value)
         if ahead:
-            further = weights * reduce(torch.add, ahead)
+            further = weights * reduce(Tensor.add_, ahead)
             terms.append((further - weights * further.sum(-1, keepdim=True)) @ value)
-        found = reduce(torch.add, terms)
+        found = reduce(Tensor.add_, terms)
     return with_tangent(out, found)
 
 

@@ -64,7 +64,7 @@ def _normalised(arguments: Any) -> Tensor:
             scale, shift = (torch.zeros_like(mean) if each is None else each for each in (scaled, shifted))
             variance = (inverse**-2 - eps).clamp(min=0)
             found.append(aten.native_batch_norm(x, scale, shift, mean, variance, False, 0.0, eps)[0])
-        further = reduce(torch.add, found)
+        further = reduce(Tensor.add_, found)  # nobody else has them
     return with_tangent(out, further)
 
 
@@ -91,7 +91,7 @@ def _layer_normalised(arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
                 moved.contiguous(), x.contiguous(), shape, mean, inverse, None, None, wanted
             )[0]
             found.append(further if weight is None else further * weight)
-        further = reduce(torch.add, found)
+        further = reduce(Tensor.add_, found)  # nobody else has them
     return with_tangent(out, further), mean, inverse
 
 
