@@ -66,7 +66,8 @@ def test_fused_attention_keeps_its_value_and_the_certificate(dtype: torch.dtype)
 
     assert_values_are_those_of_the_program(program, x)
     found = subgrad.element(program)(x)
-    assert found.slope == pytest.approx(found.product, rel=0.05)
+    # Of bfloat16 the last place counts 8 times what it does in float16.
+    assert found.slope == pytest.approx(found.product, rel=0.2 if dtype is torch.bfloat16 else 0.05)
 
 
 def test_dropout_inside_fused_attention_is_refused_where_kinks_are_met() -> None:

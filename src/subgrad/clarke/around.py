@@ -95,7 +95,8 @@ class Recurrent(Around):
         if isinstance(current, Decide) or not is_cudnn:
             return found
         with torch.no_grad():  # the value is that of the fused layer, to the bit
-            return tuple(valued(slope, value) for slope, value in zip(found, call.run(), strict=True))
+            fused = call.run()
+        return tuple(map(valued, found, fused))
 
 
 class Cell(Around):
