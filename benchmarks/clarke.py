@@ -1,9 +1,11 @@
 """What the gradient of the whole program costs: `subgrad.grad` beside `torch.func.grad`, in one run.
 
-    python benchmarks/clarke.py [--device cuda] [--repeat 20] [--json out.json]
+    python benchmarks/clarke.py [--device cuda] [--repeat 20] [--small] [--json out.json]
 
-Each model is measured where no kink is hit and where some are. Times are medians of runs that alternate between the
-two; memory is the peak above what the model and its inputs take.
+Each model is measured where no kink is hit and where some are; `kinks` is how many operators really meet one. Among
+some ten million windows a few tie by chance, so that inputs are drawn again until none does. Times are medians of runs
+that alternate between the two; memory is the peak above what the model and its inputs take. ``--small`` measures models
+that are too small for their arithmetic to count, which have no limit.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import subgrad
 
 LIMITS = {False: 1.25, True: 2.5}  # of the time, without and with kinks
 MEMORY = 1.3
+DRAWS = 100  # of inputs, to meet no kink
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Cost:
     model: str
     parameters: int
     hit: bool
+    kinks: int  # operators that meet one
     plain_ms: float
     subgrad_ms: float
     time: float
@@ -113,6 +117,17 @@ def cases(device: str, hit: bool) -> dict[str, tuple[nn.Module, Tensor]]:
     }
 
 
+def small_cases(hit: bool) -> dict[str, tuple[nn.Module, Tensor]]:
+    """Models whose cost is that of calling their operators."""
+    found = {}
+    for width in (8, 64, 256):
+        rows = torch.randn(width, width)
+        if hit:
+            rows[::8] = 0
+        found[f"MLP of {width}"] = (without_biases(perceptron(width, 2)), rows)
+    return found
+
+
 def milliseconds(run: Callable[[], Any], device: str) -> float:
     if device != "cpu":
         torch.cuda.synchronize()
@@ -140,6 +155,12 @@ def cost(name: str, model: nn.Module, inputs: Tensor, device: str, hit: bool, re
     def loss(parameters: dict[str, Tensor]) -> Tensor:
         return F.cross_entropy(torch.func.functional_call(model, parameters, (inputs,)), targets)
 
+    kinks = subgrad.element(loss)(parameters).kinks
+    for _ in range(0 if hit else DRAWS):
+        if not kinks:
+            break
+        inputs = torch.randn_like(inputs)
+        kinks = subgrad.element(loss)(parameters).kinks
     plain, ours = (partial(grad(loss), parameters) for grad in (torch.func.grad, subgrad.grad))
     for run in (plain, ours, plain, ours):
         run()
@@ -147,13 +168,14 @@ def cost(name: str, model: nn.Module, inputs: Tensor, device: str, hit: bool, re
     one, other = (statistics.median(column) for column in zip(*times, strict=True))
     memory = None if device == "cpu" else peak(ours) / peak(plain)
     count = sum(each.numel() for each in parameters.values())
-    return Cost(name, count, hit, one, other, statistics.median(b / a for a, b in times), memory)
+    return Cost(name, count, kinks > 0, kinks, one, other, statistics.median(b / a for a, b in times), memory)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--small", action="store_true", help="models of some microseconds")
     parser.add_argument("--json")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -161,13 +183,15 @@ def main() -> int:
     print(f"torch {torch.__version__}, {options.device}, medians of {options.repeat}")
     print(f"{'model':12} {'parameters':>11} {'kinks':>6} {'torch ms':>9} {'subgrad ms':>11} {'time':>6} {'memory':>7}")
     for hit in (False, True):
-        for name, (model, inputs) in cases(options.device, hit).items():
+        measured = small_cases(hit) if options.small else cases(options.device, hit)
+        for name, (model, inputs) in measured.items():
             one = cost(name, model, inputs, options.device, hit, options.repeat)
             found.append(one)
             memory = "" if one.memory is None else f"{one.memory:.2f}"
+            remark = "" if options.small or one.is_within else "  beyond the limit"
             print(
-                f"{name:12} {one.parameters:11,} {'hit' if hit else 'none':>6} {one.plain_ms:9.2f} "
-                f"{one.subgrad_ms:11.2f} {one.time:6.2f} {memory:>7}{'' if one.is_within else '  beyond the limit'}"
+                f"{name:12} {one.parameters:11,} {one.kinks:6} {one.plain_ms:9.2f} {one.subgrad_ms:11.2f} "
+                f"{one.time:6.2f} {memory:>7}{remark}"
             )
     if options.json:
         record = {
@@ -178,7 +202,7 @@ def main() -> int:
         }
         with open(options.json, "w") as file:
             json.dump(record, file, indent=1)
-    return 0 if all(each.is_within for each in found) else 1
+    return 0 if options.small or all(each.is_within for each in found) else 1
 
 
 if __name__ == "__main__":

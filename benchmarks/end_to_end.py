@@ -99,14 +99,26 @@ def measure(name: str, device: str, dtype: torch.dtype, size: int, pixels: int, 
 
 
 def sweep(device: str, dtype: torch.dtype, size: int, pixels: int, repeats: int) -> list[dict[str, Any]]:
-    """From which size on masks are packed: what it costs and saves in MobileNetV2."""
-    name, found, usual = "MobileNetV2, nn.ReLU6(inplace=True)", [], packed.SMALLEST
-    for power in (16, 18, 20, 21, 22, 24, 26, 28):
-        packed.SMALLEST = 1 << power
-        chosen = measure(name, device, dtype, size, pixels, repeats)[1]
-        found.append({**chosen, "smallest packed": packed.SMALLEST})
+    """From which size on masks are packed: what it costs and saves in MobileNetV2, by turns."""
+    name, usual = "MobileNetV2, nn.ReLU6(inplace=True)", packed.SMALLEST
+    make, kind = VARIANTS[name]
+    step = Step(make, batch(kind, size, pixels, device, dtype), "min-norm")
+    times: dict[int, list[float]] = {1 << power: [] for power in (16, 18, 20, 22, 23, 24, 25, 26, 28)}
+    peaks = {}
+    for smallest in times:
+        packed.SMALLEST = smallest
+        step(), step()
+        peaks[smallest] = peak(step, device)
+    for _ in range(repeats):
+        for smallest, found in times.items():
+            packed.SMALLEST = smallest
+            found.append(timed(step, device))
     packed.SMALLEST = usual
-    return found
+    return [
+        {"network": name, "convention": "min-norm", "smallest packed": smallest}
+        | {"peak bytes": peaks[smallest], "milliseconds": median(found)}
+        for smallest, found in times.items()
+    ]
 
 
 def main() -> None:

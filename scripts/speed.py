@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "speed.md"
 TEXT = """# Speed and memory
 
 Written by `python scripts/speed.py` from the records in `benchmarks/records`: every number below is from one of them,
-under the command that measured it. Medians, torch and subgrad by turns in one process. Your own are one command away:
+under the command that measured it. Medians, by turns: torch and subgrad. Your own are one command away:
 
 ```sh
 subgrad bench --device cuda --dtypes float32,bfloat16 --sizes 4096,268435456 --json mine.json --picture mine.svg

@@ -86,6 +86,15 @@ def _folded(cell: Cell, x: Vector) -> Vector:
     return [cell.bent(each, -1, 1) for each in x]
 
 
+def of_all(end: str) -> dict[str, tuple[str, ...]]:
+    """The operators that take the largest, or the least, of all entries: ``max`` or ``min``."""
+    return {
+        f"a{end}": (f"{{y}} = {{x}}.a{end}(0, keepdim=True)",),
+        end: (f"{{y}} = {{x}}.{end}()[None]",),
+        f"{end}.dim": (f"{{y}} = {{x}}.{end}(0, keepdim=True).values",),
+    }
+
+
 OPERATIONS: dict[str, Operation] = {
     "affine": Operation(
         _affine,
@@ -383,9 +392,7 @@ OPERATIONS: dict[str, Operation] = {
     "largest": Operation(
         lambda cell, given, x: [cell.largest(x)],
         {
-            "amax": ("{y} = {x}.amax(0, keepdim=True)",),
-            "max": ("{y} = {x}.max()[None]",),
-            "max.dim": ("{y} = {x}.max(0, keepdim=True).values",),
+            **of_all("max"),
             "aminmax": ("{y} = {x}.aminmax().max[None]",),
             "topk": ("{y} = {x}.topk(1).values",),
             "sort": ("{y} = {x}.sort().values[-1:]",),
@@ -417,9 +424,7 @@ OPERATIONS: dict[str, Operation] = {
     "least": Operation(
         lambda cell, given, x: [cell.smallest(x)],
         {
-            "amin": ("{y} = {x}.amin(0, keepdim=True)",),
-            "min": ("{y} = {x}.min()[None]",),
-            "min.dim": ("{y} = {x}.min(0, keepdim=True).values",),
+            **of_all("min"),
             "aminmax": ("{y} = torch.aminmax({x}, dim=0, keepdim=True).min",),
             "topk": ("{y} = {x}.topk(1, largest=False).values",),
             "cummin": ("{y} = {x}.cummin(0).values[-1:]",),

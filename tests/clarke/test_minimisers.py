@@ -48,7 +48,8 @@ CONVEX = [problem for problem in PROBLEMS if problem.convex]
 # Where the coordinates of the minimiser are rounded: by how far its pieces may differ there.
 ROUNDED = {"CB2": 1e-8, "QL": 1e-12, "LQ": 1e-12, "ChainedLQ": 1e-12}
 
-# There torch's own element, the middle of the tied ones, happens to be the least: 0.
+# How long torch's own element is there, for 7 of the 11. At the other 4 it is the middle of the tied ones, and 0.
+OF_TORCH = {"CB2": 2.79, "CB3": 1.12, "DEM": 0.5, "QL": 5.81, "LQ": 1.41, "ChainedLQ": 8.6, "ChainedCB3_I": 2.4}
 LUCKY = ("Wolfe", "MAXQ", "Goffin", "MXHILB")
 
 convex = pytest.mark.parametrize("problem", CONVEX, ids=lambda problem: problem.name)
@@ -63,10 +64,11 @@ def test_the_least_element_is_0_at_the_minimiser(problem: Problem) -> None:
 
 
 @convex
-def test_torchs_own_element_is_not_small(problem: Problem) -> None:
+def test_torchs_own_element_is_not_small_at_7_of_the_11(problem: Problem) -> None:
+    assert {each.name for each in CONVEX} == {*OF_TORCH, *LUCKY}
     x = problem.minimiser.requires_grad_()
     (element,) = torch.autograd.grad(problem.function(x), x)
-    assert (element.norm() < SMALL) == (problem.name in LUCKY)
+    assert element.norm().item() == pytest.approx(OF_TORCH.get(problem.name, 0.0), rel=0.01, abs=SMALL)
 
 
 @pytest.mark.parametrize(

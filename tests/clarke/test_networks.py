@@ -155,6 +155,18 @@ def test_compiled_programs_have_the_same_gradient() -> None:
         loss(compiled(inputs)).backward()
 
 
+@pytest.mark.compiled
+def test_a_compiled_function_may_take_the_gradient_of_a_program() -> None:
+    kinked = subgrad.grad(lambda x: (F.relu(x) - F.relu(-x)).sum())
+
+    @torch.compile(backend="eager")
+    def step(x: Tensor) -> Tensor:
+        return 2 * x - kinked(x + 1)
+
+    for _ in range(2):
+        assert step(-torch.ones(3)).tolist() == [-3.0, -3.0, -3.0]
+
+
 def test_checkpointed_programs_have_the_same_gradient() -> None:
     torch.manual_seed(0)
     model, inputs = perceptron()

@@ -1,9 +1,16 @@
 """The worked examples of Khan and Barton, "Evaluating an element of the Clarke generalized Jacobian of a composite
 piecewise differentiable function", ACM TOMS 39(4), 2013, section 6.
 
-Functions, data and elements are taken from the tests of the first author's package NonsmoothFwdAD.jl
-(github.com/kamilkhanlab/nonsmooth-forward-ad, test/test.jl and test/runtests.jl), which names the examples it
-replicates: 6.1, 6.2, 6.3 and 6.5. Example 6.4 is not among them. The sets are computed here, exactly.
+The article itself was not at hand. Functions, data and elements are taken from the tests of the first author's package
+NonsmoothFwdAD.jl (github.com/kamilkhanlab/nonsmooth-forward-ad, test/test.jl and test/runtests.jl), which names the
+examples it replicates:
+
+- 6.1, 6.2 and 6.3: functions, points and elements; 6.1's second function is printed there without its element.
+- 6.5, heat integration: the program, and the streams of the article's Table V. Its element is printed when that script
+  runs and stands nowhere in it. Here it is derived: the exact set has one element, which any right answer must be.
+- 6.4 is not among them, and was found in no other source: there is no test of it.
+
+The sets are computed here, exactly.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import subgrad
 from subgrad.clarke import Refused
+from subgrad.clarke.certificate import certified
 
 Function = Callable[[Tensor], Tensor]
 
@@ -62,9 +63,11 @@ UNDECIDED: dict[str, tuple[str, Function]] = {
     "square not above 0": ("le", lambda x: torch.where(x * x <= 0, 0 * x, 2 * x).sum()),
 }
 SURROGATES: dict[str, tuple[str, Function]] = {
-    "detached rounding": ("", lambda x: (x + (x.round() - x).detach()).sum()),
-    "straight-through function": ("", lambda x: ThroughRounding.apply(x).sum() + F.relu(x).sum()),
-    "detached relu": ("", lambda x: (F.relu(x).detach() * 2 + x).sum()),
+    "detached rounding": ("detach", lambda x: (x + (x.round() - x).detach()).sum()),
+    "straight-through function": ("forward mode", lambda x: ThroughRounding.apply(x).sum() + F.relu(x).sum()),
+    "detached relu": ("detach", lambda x: (F.relu(x).detach() * 2 + x).sum()),
+    "data of a relu": ("data", lambda x: (F.relu(x).data * 2 + x).sum()),
+    "relu without grad": ("relu under no_grad", lambda x: (torch.no_grad()(F.relu)(x) * 2 + x.abs()).sum()),
     "read as a number": ("item", lambda x: x.sum() if x[0].item() > 0 else 0 * x.sum()),
     "read by float": ("float", lambda x: x.sum() if float(x[0]) > 0 else 0 * x.sum()),
     "read by numpy": ("numpy", lambda x: x.sum() * float(x.detach().numpy()[0] > 0)),
@@ -82,11 +85,6 @@ def line_of(function: Function) -> str:
 
 
 @pytest.mark.parametrize("kind", [*JUMPS, *STEEP, *UNDECIDED, *SURROGATES])
-def test_it_is_refused(kind: str) -> None:
-    refusal({**JUMPS, **STEEP, **UNDECIDED, **SURROGATES}[kind][1])
-
-
-@pytest.mark.parametrize("kind", [*JUMPS, *STEEP, *UNDECIDED, "read as a number", "read by float"])
 def test_the_message_names_the_operator_and_the_line(kind: str) -> None:
     name, function = {**JUMPS, **STEEP, **UNDECIDED, **SURROGATES}[kind]
     message = refusal(function)
@@ -97,6 +95,47 @@ def test_the_message_names_the_operator_and_the_line(kind: str) -> None:
 def test_custom_functions_without_forward_mode_are_refused_where_kinks_are_met() -> None:
     function: Function = lambda x: F.relu(Doubled.apply(x)).sum()  # noqa: E731
     assert line_of(function) in refusal(function)
+
+
+class Wrong(torch.autograd.Function):
+    """A custom function whose two derivatives are not those of one function."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return 3 * grad
+
+    @staticmethod
+    def jvp(ctx, moved: Tensor) -> Tensor:
+        return 2 * moved
+
+
+def test_a_failed_certificate_names_the_custom_function_and_its_line() -> None:
+    message = refusal(lambda x: Wrong.apply(x).sum() + F.relu(x).sum())
+    assert f"Wrong at {__file__}:{inspect.getsourcelines(Wrong.forward)[1]}" in message
+
+
+def test_a_failed_certificate_of_what_nothing_is_known_about_names_the_program() -> None:
+    gradient, direction = torch.ones(2), torch.tensor([1.0, 2.0])
+    assert certified([gradient], [direction], 3.0, torch.zeros(()), ["program.py:1"]) == 3.0
+    with pytest.raises(Refused, match=r"Where to look: program\.py:1"):
+        certified([gradient], [direction], 4.0, torch.zeros(()), ["program.py:1"])
+
+
+def nested(x: Tensor) -> Tensor:
+    return subgrad.grad(lambda y: F.relu(y).sum())(x).sum() + F.relu(x).sum()
+
+
+def test_refusals_of_a_call_name_its_line() -> None:
+    assert "test_refusals.py:" in refusal(nested)
+    assert "test_refusals.py:" in refusal(lambda x: x.sum(), torch.zeros(2, dtype=torch.complex64))
+    with pytest.raises(Refused, match=r"test_refusals.py:\d+.* torch.func"):
+        torch.func.vmap(subgrad.grad(lambda x: F.relu(x).sum()))(torch.zeros(2, 3))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +170,17 @@ def test_programs_that_do_not_repeat_themselves_are_refused() -> None:
         calls.append(None)
         return F.relu(x).sum() if len(calls) % 2 else x.abs().sum()
 
-    refusal(changing)
+    assert line_of(changing) in refusal(changing)
+
+
+def test_so_are_those_that_return_something_else_each_time() -> None:
+    calls = []
+
+    def changing(x: Tensor) -> Tensor:
+        calls.append(None)
+        return F.relu(x).sum() + len(calls)
+
+    assert line_of(changing) in refusal(changing)
 
 
 def test_refusals_leave_nothing_behind() -> None:

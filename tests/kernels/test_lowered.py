@@ -21,13 +21,13 @@ LEFT_ALONE = ("clamp, closed", "clamp, inexact in 16 bits", "minimum, nan", "fma
 
 
 def numbers(dtype: torch.dtype) -> Tensor:
-    return every_number(dtype, "cpu")[::5]
+    return every_number(dtype, "cpu")[::3]
 
 
 INPUTS = {
     "finite": lambda dtype: (lambda x: x[x.abs() < 1e4])(numbers(dtype)),
     "all": numbers,
-    "strided": lambda dtype: numbers(dtype)[:13100].reshape(-1, 2, 5)[:, 1:, ::2].nan_to_num().clamp(-9, 9),
+    "strided": lambda dtype: every_number(dtype, "cpu")[:50000].reshape(-1, 2, 5)[:, 1:, ::2].nan_to_num().clamp(-9, 9),
 }
 
 
@@ -53,7 +53,7 @@ def is_lowered(out: Tensor) -> bool:
 
 @pytest.mark.parametrize("name", LOWERED)
 def test_lowerings_are_taken(name: str) -> None:
-    call, x = (CALLS | IN_PLACE)[name], torch.randn(5000, requires_grad=True)
+    call, x = (CALLS | IN_PLACE)[name], torch.randn(20000, requires_grad=True)
     with subgrad.use("min-norm"):
         assert is_lowered(call(x * 1))
     with subgrad.use("mean"):
@@ -64,7 +64,7 @@ def test_lowerings_are_taken(name: str) -> None:
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("name", ["clamp_", "clamp(min=)"])
 def test_what_is_not_finite_is_left_alone(name: str, number: float) -> None:
-    x = torch.randn(5000)
+    x = torch.randn(20000)
     x[7] = number
     with subgrad.use("min-norm"):
         out = (CALLS | IN_PLACE)[name](x.requires_grad_() * 1)
@@ -72,8 +72,8 @@ def test_what_is_not_finite_is_left_alone(name: str, number: float) -> None:
 
 
 def test_second_derivatives_are_those_of_the_plain_path() -> None:
-    x = torch.tensor([-1.0, 0.0, 0.5, 1.0, 2.0]).repeat(1000).requires_grad_()
-    v = torch.linspace(-1, 1, 5000, requires_grad=True)
+    x = torch.tensor([-1.0, 0.0, 0.5, 1.0, 2.0]).repeat(4000).requires_grad_()
+    v = torch.linspace(-1, 1, 20000, requires_grad=True)
     with subgrad.use("min-norm"):
         out = torch.clamp(x, 0, 1)
     assert is_lowered(out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 
 import subgrad
 from subgrad.kernels import packed, set_packed
-from subgrad.kernels.windows import are_untied
 
 pytestmark = pytest.mark.gpu
 
@@ -277,33 +275,6 @@ def test_small_calls_run_no_python_in_backward(name: str, node: str) -> None:
     x = torch.randn(16, device="cuda", requires_grad=True)
     with subgrad.use("min-norm"):
         assert type((CALLS | IN_PLACE)[name](x.clone()).grad_fn).__name__ == node
-
-
-@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize(
-    ("kernel", "stride", "padding", "dilation", "ceil"),
-    [(2, 2, 0, 1, False), (3, 2, 1, 1, True), ((2, 3), (1, 2), (0, 1), (2, 1), False)],
-)
-def test_ties_in_windows_are_found(
-    memory: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-) -> None:
-    """Distinct entries have none; one repeated entry is found wherever it lies in one window with its equal."""
-    x = torch.randperm(2 * 3 * 9 * 11, device="cuda").float().view(2, 3, 9, 11).contiguous(memory_format=memory)
-    pool = torch.ops.aten.max_pool2d_with_indices
-    numbers = ([kernel] * 2 if isinstance(kernel, int) else kernel, [stride] * 2 if isinstance(stride, int) else stride)
-    arguments = {
-        "kernel_size": numbers[0],
-        "stride": numbers[1],
-        "padding": [padding] * 2 if isinstance(padding, int) else padding,
-        "dilation": [dilation] * 2 if isinstance(dilation, int) else dilation,
-    }
-    values = pool(x, *arguments.values(), ceil)[0]
-    assert are_untied(x, values, arguments)
-    for place in ((0, 0, 0, 0), (1, 2, 4, 6), (0, 1, 8, 8)):
-        tied = x.clone(memory_format=torch.preserve_format)
-        n, c, i, j = place
-        tied[n, c, max(i - 2, 0) : i + 2, max(j - 1, 0) : j + 2] = 1e6
-        assert not are_untied(tied, pool(tied, *arguments.values(), ceil)[0], arguments)
 
 
 def test_tensors_that_are_negated_or_zero_without_their_memory_showing_it() -> None:

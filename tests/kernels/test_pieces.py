@@ -11,9 +11,8 @@ from kernels.calls import assert_same_bits, cotangent
 import subgrad
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
-from subgrad.kernels.offers import _coding
 from subgrad.kernels.packed import _weigh_by_torch
-from subgrad.kernels.pieces import BETWEEN_TENSORS, ONE, PRODUCT, STRAIGHT, ZERO, Coding, Weight, as_bits
+from subgrad.kernels.pieces import BETWEEN_TENSORS, ONE, PRODUCT, STRAIGHT, ZERO, Coding, Weight, as_bits, coding_of
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
 
@@ -21,7 +20,7 @@ from subgrad.kinks.samples import samples
 def coding(op: str, convention: str, **numbers: Any) -> Coding:
     x = torch.zeros(3, requires_grad=True)
     arguments = operator(op).bind((x,), numbers)
-    found = _coding(STRAIGHT[op], plan(operator(op), subgrad.Convention(convention), arguments), arguments, ("self",))
+    found = coding_of(STRAIGHT[op], plan(operator(op), subgrad.Convention(convention), arguments), arguments, ("self",))
     assert found is not None
     return found
 
@@ -76,7 +75,7 @@ def test_codes_give_the_gradients_of_the_rule(op: str, convention: str) -> None:
         x = torch.cat([sample["self"].flatten(), torch.tensor([1e9, -1e9], dtype=torch.float64)])
         arguments = {**sample, "self": x.requires_grad_()}
         planned = plan(operator(op), subgrad.Convention(convention), arguments)
-        found = _coding(STRAIGHT[op], planned, arguments, ("self",)) if planned.meetings else None
+        found = coding_of(STRAIGHT[op], planned, arguments, ("self",)) if planned.meetings else None
         if found is None:
             continue
         with subgrad.use(convention):

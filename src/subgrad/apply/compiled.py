@@ -48,6 +48,10 @@ def keep_from_being_compiled(kernel: Callable[..., Any]) -> None:
     eval_frame.set_code_exec_strategy(kernel.__code__, eval_frame._FrameExecStrategy(skip, skip))
 
 
+def is_compiling() -> bool:
+    return TracingContext.try_get() is not None
+
+
 def convention_of_call(args: Sequence[Any]) -> Convention:
     """Called by every kernel: the convention in force. Where Dynamo traces, the graph is tied to it."""
     trace: Any = TracingContext.try_get()

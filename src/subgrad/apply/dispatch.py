@@ -27,6 +27,7 @@ from subgrad.conventions import Convention, Spot
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.sets import Joint
+from subgrad.kinks.table import COMPOSITES
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
@@ -133,18 +134,37 @@ Finish = Callable[[Operator, Convention, Arguments, Plan, dict[str, Any], Any], 
 def _entrywise(
     op: Operator, form: str, originals: dict[str, Any], shortcut: Shortcut | None, finish: Finish
 ) -> Callable[..., Tensor]:
-    original, memory = originals[form], Memory(op, shortcut)
+    original, memory = originals[form], Memory(op)
+    is_composite = op.op in COMPOSITES  # what torch's own calls has a kernel of its own, perhaps for another convention
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
+        planned = memory.native(args)
+        if planned is not None and (shortcut is None or args[0].numel() < shortcut.pays_from(planned)):
+            return original(keyset, *args, **kwargs)
         convention = compiled.convention_of_call(args)
-        if not convention.interferes or memory.has_native(convention, args):
+        if not convention.interferes:
+            return original(keyset, *args, **kwargs)
+        planned = memory.recall(convention, args)
+        if planned is None:
+            planned = memory.remember(convention, args, plan(op, convention, op.bind(args, kwargs)))
+        if not is_composite and not planned.choices and _is_left_to_torch(shortcut, planned, args[0]):
+            memory.note_native(convention, args, planned)
             return original(keyset, *args, **kwargs)
         arguments = op.bind(args, kwargs)
-        planned = memory.recall(convention, args) or memory.remember(convention, args, plan(op, convention, arguments))
         found = _shortened(shortcut, planned, arguments, originals, keyset)
         return finish(op, convention, arguments, planned, originals, keyset) if found is None else found
 
     return kernel
+
+
+def _is_left_to_torch(shortcut: Shortcut | None, planned: Plan, x: Tensor) -> bool:
+    """Whether nothing is faster than torch's own kernel, where that gives the wanted gradient."""
+    if shortcut is None or not planned.meetings:
+        return True
+    size = x.numel()
+    return not isinstance(size, int) or size < shortcut.pays_from(
+        planned
+    )  # a symbol, while compiling, must not be compared
 
 
 def _functional(
@@ -225,6 +245,11 @@ def _ruled(op: Operator, convention: Convention, arguments: Arguments, native: N
         return layouts.on_values(op, convention, arguments)
     if arguments["self"].is_cpu and all(are_known_absent(choice.hits(arguments)) for choice in planned.choices):
         return native(arguments)  # on other devices, looking would mean to wait for them
+    composition = shortcuts.for_graphs(op.op)
+    if composition is not None and compiled.is_compiling() and forward_ad._current_level < 0:
+        found = composition(planned, arguments, below_autograd(overload(op.op), *op.args(arguments)))
+        if found is not None:
+            return found
     operands = [name for name in op.operands if name in planned.names]
     return take(native, _value(op, arguments, planned.choices), arguments, operands, planned.choices)
 

@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 __all__ = [
+    "PLAIN",
     "Gate",
     "alias",
     "are_known_absent",
@@ -69,19 +70,24 @@ def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
 
 def is_memory(tensor: Tensor) -> bool:
     """Whether a tensor is strided memory and nothing else: not traced or batched, no subclass, and what it shows."""
-    return (
-        type(tensor) in _PLAIN
-        and tensor.layout is torch.strided
-        and not torch._C._len_torch_dispatch_stack()
-        and not functorch.is_functorch_wrapped_tensor(tensor)
-        and not functorch.is_legacy_batchedtensor(tensor)
-        and not tensor.is_meta
-        and not tensor.is_neg()
-        and not tensor._is_zerotensor()
-    )
+    if type(tensor) not in PLAIN or torch._C._len_torch_dispatch_stack():
+        return False
+    keys = torch._C._dispatch_keys(tensor).raw_repr()
+    found = _are_plain.get(keys)
+    if found is None:
+        found = _are_plain[keys] = (
+            tensor.layout is torch.strided
+            and not functorch.is_functorch_wrapped_tensor(tensor)
+            and not functorch.is_legacy_batchedtensor(tensor)
+            and not tensor.is_meta
+            and not tensor.is_neg()
+            and not tensor._is_zerotensor()
+        )
+    return found
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = (Tensor, torch.nn.Parameter)
+_are_plain: dict[int, bool] = {}  # by dispatch keys, which say all of that; asking one by one takes microseconds
 
 
 def is_readable(tensor: Tensor) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from inspect import signature
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -100,8 +100,9 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         if values.numel() == 0:
             return values, indices
         x = arguments["self"]
-        if windows_of is regular and shortcuts.are_untied(x, values, arguments):
-            return values, indices
+        found = shortcuts.shared_windows(x, values, indices, arguments) if windows_of is regular else None
+        if found is not None:
+            return found, indices
         windows = windows_of(x, *(arguments[name] for name in names))
         with torch.no_grad():
             hits = ((entries == values) & valid for entries, valid in windows.columns(x))
@@ -125,15 +126,12 @@ def _means_of_all(x: Tensor, values: Tensor, windows: Windows, count: Tensor) ->
 
 def _means_of_tied(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -> Tensor:
     """The same, looking only at windows that hold ties: usually few."""
-    dims, (outputs, candidates) = len(windows.shape), windows.positions.shape[-2:]
     tied = (count > 1).flatten().nonzero().squeeze(1)
-    plane, output = tied // outputs, tied % outputs
-    # Windows that are the same in every plane, or one set of them for each.
-    row = output if windows.positions.ndim == 2 else tied
-    positions = windows.positions.reshape(-1, candidates)[row] + plane[:, None] * x.shape[-dims:].numel()
+    plane, positions, valid = windows.of(tied)
+    positions = positions + plane[:, None] * prod(windows.sizes)
     entries = x.reshape(-1).index_select(0, positions.flatten()).view_as(positions)
     selected = values.reshape(-1)[tied]
-    hits = (entries == selected[:, None]) & windows.valid.reshape(-1, candidates)[row]
+    hits = (entries == selected[:, None]) & valid
     means = torch.where(hits, entries, 0).sum(1) / hits.sum(1)
     return values.reshape(-1).index_copy(0, tied, means).view_as(values)
 

@@ -47,5 +47,7 @@ def is_the_users(frame: FrameType) -> bool:
     known = _known.get(code)
     if known is None:
         file = code.co_filename
-        known = _known[code] = not file.startswith(_NOT_THE_USER) and file not in _WRAPPERS
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]  # code that is made as it runs has no file
+        known = package not in ("torch", "subgrad") and not file.startswith(_NOT_THE_USER) and file not in _WRAPPERS
+        _known[code] = known
     return known

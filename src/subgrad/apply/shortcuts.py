@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from subgrad.apply.active import around
+from subgrad.apply.gates import PLAIN
 from subgrad.apply.operators import Operator
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
@@ -21,8 +24,7 @@ Originals = Callable[[str, Sequence[Any]], Tensor]
 class Shortcut(Protocol):
     """A faster way for one operator on one backend."""
 
-    @property
-    def smallest(self) -> int:
+    def pays_from(self, plan: Plan) -> int:
         """From this size on it is faster than torch's own operator, where that gives the wanted gradient too."""
         ...
 
@@ -50,71 +52,103 @@ def in_place(op: str, key: str) -> Shortcut | None:
     return _in_place.get((op, key))
 
 
-# From input, values and arguments of `max_pool2d`: whether it can be seen that no window of it is tied.
-WindowLook = Callable[[Tensor, Tensor, Arguments], bool]
-_window_looks: list[WindowLook] = []
+# From a plan, the arguments and the operator's value: the value with the derivative, or None. For compiled graphs.
+Composition = Callable[[Plan, Arguments, Tensor], "Tensor | None"]
+_for_graphs: dict[str, Composition] = {}
 
 
-def offer_for_windows(look: WindowLook) -> None:
-    _window_looks.append(look)
+def offer_for_graphs(op: str, composition: Composition) -> None:
+    _for_graphs[op] = composition
 
 
-def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
-    return any(look(x, values, arguments) for look in _window_looks)
+def for_graphs(op: str) -> Composition | None:
+    return _for_graphs.get(op)
+
+
+# From input, values and arguments of `max_pool2d`: whether a window is tied, as a flag on the device; None if not seen.
+WindowLook = Callable[[Tensor, Tensor, Arguments], "Tensor | None"]
+# From input, values, indices and arguments: the values with a derivative that tied windows share, or None.
+WindowShare = Callable[[Tensor, Tensor, Tensor, Arguments], "Tensor | None"]
+_for_windows: list[tuple[WindowLook, WindowShare]] = []
+
+
+def offer_for_windows(look: WindowLook, share: WindowShare) -> None:
+    _for_windows.append((look, share))
+
+
+def ties_in_windows(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
+    """A flag that nobody has waited for."""
+    return next((flag for look, _ in _for_windows if (flag := look(x, values, arguments)) is not None), None)
+
+
+def shared_windows(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
+    """The values of `max_pool2d`, as they are where no window is tied, else with a derivative that they share."""
+    flag = ties_in_windows(x, values, arguments)
+    if flag is None or not flag.item():
+        return None if flag is None else values
+    return next((out for _, share in _for_windows if (out := share(x, values, indices, arguments)) is not None), None)
 
 
 class Memory:
     """The plans of calls met before: by convention, dtypes, numbers, and which tensors require grad."""
 
-    def __init__(self, op: Operator, shortcut: Shortcut | None):
+    def __init__(self, op: Operator):
         self._op = op
-        self._shortcut = shortcut
-        self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._natives: set[tuple[Any, ...]] = set()
+        self._has_one_tensor = op.tensor_names == ("self",)
+        self._native: tuple[Convention | None, torch.dtype | None, tuple[Any, ...], Plan | None] = None, None, (), None
+        self._plans: dict[Convention, dict[tuple[Any, ...], Plan]] = {}
+        self._last: tuple[Convention | None, dict[tuple[Any, ...], Plan]] = None, {}  # to hash a convention takes time
 
-    def has_native(self, convention: Convention, args: Sequence[Any]) -> bool:
-        """Whether torch's own kernel is known to do all that is planned, and nothing does it faster."""
-        try:
-            if (convention, args[0].dtype, args[1:]) not in self._natives:
-                return False
-        except TypeError:  # symbolic numbers, while compiling, are not hashable
-            return False
-        if self._shortcut is None:
-            return True
-        size = args[0].numel()
-        return isinstance(size, int) and size < self._shortcut.smallest
+    def native(self, args: Sequence[Any]) -> Plan | None:
+        """The plan of the last call that torch's own kernel did as planned, if this is one like it: asked first."""
+        convention, dtype, numbers, plan = self._native
+        x = args[0]
+        return (
+            plan if around() is convention and type(x) in PLAIN and x.dtype is dtype and args[1:] == numbers else None
+        )
+
+    def note_native(self, convention: Convention, args: Sequence[Any], plan: Plan) -> None:
+        # With one tensor, what holds where it is differentiated holds everywhere, in forward mode too.
+        if self._has_one_tensor and plan.meetings and type(args[0]) in PLAIN:
+            self._native = convention, args[0].dtype, tuple(args[1:]), plan
 
     def recall(self, convention: Convention, args: Sequence[Any]) -> Plan | None:
-        """None for what was not met before, and in forward mode."""
+        """None for what was not met before, without gradients, and in forward mode."""
         if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
             return None
+        last, plans = self._last
+        if last is not convention:
+            plans = self._plans.get(convention)
+            if plans is None:
+                return None
+            self._last = convention, plans
         try:
-            return self._plans.get(_key(convention, args))
-        except TypeError:
+            return plans.get(self._key(args))
+        except TypeError:  # symbolic numbers, while compiling, are not hashable
             return None
 
     def remember(self, convention: Convention, args: Sequence[Any], plan: Plan) -> Plan:
         """Keep a plan, and return it."""
         if not self._op.slopes_are_numbers or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
             return plan
-        if len(self._plans) >= 1024:  # bounds that change with every call
-            self._plans.clear()
-            self._natives.clear()
-        try:
-            self._plans[_key(convention, args)] = plan
-        except TypeError:
-            return plan
-        # With one tensor, what holds where it is differentiated holds everywhere, in forward mode too.
-        if self._op.tensor_names == ("self",) and plan.meetings and not plan.choices:
-            self._natives.add((convention, args[0].dtype, args[1:]))
+        plans = self._plans.setdefault(convention, {})
+        if len(plans) >= 1024:  # bounds that change with every call
+            plans.clear()
+        with suppress(TypeError):
+            plans[self._key(args)] = plan
         return plan
 
-
-def _key(convention: Convention, args: Sequence[Any]) -> tuple[Any, ...]:
-    key: list[Any] = [convention]
-    for each in args:
-        if isinstance(each, Tensor):
-            key += (each.dtype, each.requires_grad)
-        else:
-            key.append(each if each else str(each))  # 0.0 and -0.0 are equal, and not the same
-    return tuple(key)
+    def _key(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """0.0 and -0.0, which are equal and not the same, are told apart by their names."""
+        if self._has_one_tensor:
+            x, *_ = args
+            numbers = args[1:]
+            hash(numbers)  # before a symbol is compared
+            return x.dtype, x.requires_grad, numbers, repr(numbers) if 0 in numbers else ""
+        key: list[Any] = []
+        for each in args:
+            if isinstance(each, Tensor):
+                key += (each.dtype, each.requires_grad)
+            else:
+                key.append(each if each else str(each))
+        return tuple(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -43,9 +44,12 @@ class Bent(Pointwise):
         assert moved is not None
         with values():
             ahead = moved > 0
-            above = [_above(x, kink.place_value(call.arguments), ahead, at.tol) for kink in corners]
-            # Bounds may coincide, and then they are one corner.
-            return above[0] if len(above) == 1 else sum(each.to(torch.uint8) for each in above)  # type: ignore[return-value]
+            places = [kink.place_value(call.arguments) for kink in corners]
+            hits = [x == place if at.tol == 0 else (x - place).abs() <= at.tol for place in places]
+            call.memo["met"] = reduce(torch.logical_or, (_any(hit) for hit in hits)) if at.is_first else None
+            above = [_above(x, place, hit, ahead, at.tol) for place, hit in zip(places, hits, strict=True)]
+            # On the CPU bytes are multiplied with faster than bools. Bounds may coincide, and then they are one corner.
+            return reduce(torch.add, (each.view(torch.uint8) for each in above))
 
     def along(self, call: Call, branch: Tensor) -> Tensor:
         slopes = _slopes(call)
@@ -75,10 +79,12 @@ def _slopes(call: Call) -> tuple[float, ...]:
     return (sets[0].left_slope, *(each.right_slope for each in sets))
 
 
-def _above(x: Tensor, place: float, ahead: Tensor, tol: float) -> Tensor:
-    if tol:
-        return torch.where((x - place).abs() <= tol, ahead, x > place)
-    return (x > place) | ((x == place) & ahead)
+def _any(mask: Tensor) -> Tensor:
+    return mask.any() if mask.is_cuda else torch.count_nonzero(mask) > 0  # which is faster on the CPU
+
+
+def _above(x: Tensor, place: float, hit: Tensor, ahead: Tensor, tol: float) -> Tensor:
+    return (x > place) | (hit & ahead) if tol == 0 else torch.where(hit, ahead, x > place)
 
 
 def _scaled(vector: Tensor, piece: Tensor, slopes: tuple[float, ...]) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import carries_tangents, tangent, values
-from subgrad.clarke.passes import Decide, Looked
+from subgrad.clarke.passes import Decide, Rule
 from subgrad.clarke.pointwise import Pointwise
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import KINKS, Kink
@@ -32,7 +32,7 @@ ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {
 COMPARISONS = tuple(f"{name}.{form}" for name in ANSWERS for form in ("Tensor", "Scalar"))
 
 
-class Comparison(Looked):
+class Comparison(Rule):
     """The rule of ``gt``, ``ge``, ``lt``, ``le``, ``eq`` and ``ne``; a branch is the answer itself."""
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
@@ -54,9 +54,6 @@ class Comparison(Looked):
     def along(self, call: Call, branch: Tensor) -> Tensor:
         return branch
 
-    def around(self, call: Call, current: Any) -> Any:
-        raise NotImplementedError
-
 
 def _ties(call: Call, tol: float) -> Tensor:
     one, other = call.arguments["self"], call.arguments["other"]
@@ -75,18 +72,11 @@ def _difference(one: Tensor | None, other: Tensor | None) -> Tensor:
     return one - other
 
 
-class Truth:
+class Truth(Rule):
     """The rule of what asks floating-point numbers whether they are 0, or below; a branch is the answers, by name."""
-
-    is_site = True
 
     def __init__(self, *operands: str, below: bool = False):
         self.operands, self.below = operands, below
-
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
-        with values():
-            flag = self.hits(call, tol)
-        return call.run(), flag
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         return torch.stack([(call.arguments[name].abs() <= tol).any() for name in self.operands]).any()
@@ -111,9 +101,6 @@ class Truth:
         with values():
             return branch["self"].clone() if self.below else call.native({**call.arguments, **branch})
 
-    def around(self, call: Call, current: Any) -> Any:
-        raise NotImplementedError
-
 
 TRUTHS: dict[str, Any] = {
     "signbit": Truth("self", below=True),
@@ -125,11 +112,6 @@ TRUTHS: dict[str, Any] = {
 
 class Copysign(Pointwise):
     """The rule of `copysign`, which jumps in the sign that it copies; a branch holds that besides."""
-
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
-        with values():
-            flag = self.hits(call, tol)
-        return call.run(), flag
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         if not (carries_tangents() or call.arguments["other"].requires_grad):
@@ -161,7 +143,7 @@ def _with_other(call: Call, other: Tensor) -> Call:
     return replace(call, arguments={**call.arguments, "other": other})
 
 
-class Jumping(Looked):
+class Jumping(Rule):
     """The rule of what jumps, entry by entry in ``self``: its value a little further on."""
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
@@ -190,9 +172,6 @@ class Jumping(Looked):
 
     def along(self, call: Call, branch: Tensor) -> Any:
         return call.native({**call.arguments, "self": call.arguments["self"] + branch})
-
-    def around(self, call: Call, current: Any) -> Any:
-        raise NotImplementedError
 
 
 def _jumps(call: Call) -> list[Any]:

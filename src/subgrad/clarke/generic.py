@@ -94,11 +94,10 @@ def _multiplied(
     moved, shifted = tangent(input), tangent(bias)
     with values():
         out = multiply(input, weight, bias)
+        change, rows = multiply(input, part).to(out.dtype), rows.to(out.dtype)
         if moved is not None:
-            further = multiply(moved, weight, shifted)
+            further = multiply(moved, weight, shifted).addcmul_(change, rows)
         else:
-            further = torch.zeros_like(out)
-            if shifted is not None:
-                further += shifted.view(rows.shape)
-        further.addcmul_(multiply(input, part).to(out.dtype), rows.to(out.dtype))
+            rest = torch.zeros_like(rows) if shifted is None else shifted.to(out.dtype).view(rows.shape)
+            further = torch.addcmul(rest, change, rows)
     return with_tangent(out, further)

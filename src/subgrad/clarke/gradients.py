@@ -17,7 +17,7 @@ from subgrad.clarke.certificate import check_value
 from subgrad.clarke.linear import carrying_tangents, tangent
 from subgrad.clarke.passes import Decide, lines
 from subgrad.clarke.program import Program
-from subgrad.clarke.refused import Refused
+from subgrad.clarke.refused import Refused, defined_at
 from subgrad.clarke.search import Found, Memory, find
 from subgrad.clarke.surroundings import beside_compiled_code
 
@@ -69,7 +69,7 @@ class Arguments:
         self.leaves: list[Tensor] = leaves
 
     def program(self) -> Program:
-        return Program(self.call, [leaf.detach() for leaf in self.leaves])
+        return Program(self.call, [leaf.detach() for leaf in self.leaves], defined_at(self.f))
 
     def call(self, leaves: list[Tensor]) -> tuple[Any, Any]:
         tree = pytree.tree_unflatten(leaves, self.spec)
@@ -210,7 +210,7 @@ def backward(
     if not all(leaf.is_leaf for leaf in wanted):
         raise RuntimeError("Only leaves, as the parameters of a module, have a .grad to add to.")
     memory = _memories.setdefault(getattr(closure, "__code__", closure), Memory())
-    program = Program(lambda _: (closure(), None), wanted, held=True)
+    program = Program(lambda _: (closure(), None), wanted, defined_at(closure), held=True)
     found = beside_compiled_code(lambda: find(program, seed, tol, memory=memory))
     for leaf, gradient in zip(wanted, found.gradient, strict=True):
         if gradient is not None:
@@ -291,5 +291,5 @@ def _slopes(
         reached = [forward_ad.unpack_dual(each).primal.clone() for each in duals]
     for value, other in zip(leaves, reached, strict=True):
         if value.is_floating_point():
-            check_value(value, other, current)
+            check_value(value, other, current, program.line)
     return found, lines(current.undecided)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import tangent, valued, values
-from subgrad.clarke.passes import Decide, Looked
+from subgrad.clarke.passes import Decide, Rule
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks.places import all_pairs, pairs, slices
 
@@ -22,7 +22,7 @@ def _dims(dim: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Norm:
+class Norm(Rule):
     """The rule of an operator that is a norm of vectors made from its arguments; a branch is the gradient in these.
 
     Attributes:
@@ -38,7 +38,6 @@ class Norm:
     dim: Callable[[Any], Any] = lambda arguments: None
     factor: Callable[[Any, Tensor], float] = lambda arguments, vectors: 1.0
     wholly: bool = False
-    is_site = True
 
     def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
         out = call.run()
@@ -92,9 +91,6 @@ class Norm:
         )
         return found, mean.reshape(native[1].shape)
 
-    def around(self, call: Call, current: Any) -> Any:
-        raise NotImplementedError
-
 
 def _gradient(u: Tensor, ahead: Tensor, near: Tensor, p: float, dim: Any) -> Tensor:
     """The gradient of the norm a little further on."""
@@ -146,7 +142,7 @@ def _cast(arguments: Any) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Renormed(Looked):
+class Renormed(Rule):
     """The rule of `renorm`; a branch is which slices are projected, and the gradient of their norms."""
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
@@ -176,9 +172,6 @@ class Renormed(Looked):
         factor = torch.where(projected, call.arguments["maxnorm"] / torch.where(projected, size, 1), 1)
         shape = x.movedim(dim, 0).shape
         return valued((rows * factor.unsqueeze(1)).reshape(shape).movedim(0, dim), value)
-
-    def around(self, call: Call, current: Any) -> Any:
-        raise NotImplementedError
 
 
 DEVIATION = Norm(_deviations, lambda _: 2.0, lambda a: _dims(a["dim"]), _unbiased)

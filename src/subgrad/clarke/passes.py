@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,33 +18,36 @@ from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, tang
 from subgrad.clarke.refused import Refused, here
 
 
-class Rule(Protocol):
-    """What an operator does at its kinks.
+class Rule:
+    """What an operator does at its kinks; for some, how it is run instead.
 
-    ``look`` runs a call and says whether it meets a kink, as a flag on the device. ``decide`` finds the branch that the
-    tangents point to. ``along`` runs the call on a branch, in either mode.
+    Attributes:
+        is_site: whether there is anything to decide; other rules only change how a call is run, with ``around``.
+        wholly: it has no forward mode of its own, and is run on a branch even where it meets no kink.
     """
 
-    is_site: bool  # whether there is anything to decide; other rules only change how a call is run
-
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]: ...
-    def hits(self, call: Call, tol: float) -> Tensor | bool: ...
-    def decide(self, call: Call, at: Decide) -> Any: ...
-    def along(self, call: Call, branch: Any) -> Any: ...
-    def around(self, call: Call, current: Any) -> Any: ...
-
-
-class Looked:
-    """A rule whose kinks are looked for beside torch's own run of the call."""
-
-    is_site = True
+    is_site: bool = True
+    wholly: bool = False
 
     def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+        """Run a call, and say whether it meets a kink, as a flag on the device."""
         with values():
             flag = self.hits(call, tol)
         return call.run(), flag
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
+        """Only the flag."""
+        raise NotImplementedError
+
+    def decide(self, call: Call, at: Decide) -> Any:
+        """The branch that the tangents point to; None to run the call as it is."""
+        raise NotImplementedError
+
+    def along(self, call: Call, branch: Any) -> Any:
+        """Run a call on a branch, in either mode."""
+        raise NotImplementedError
+
+    def around(self, call: Call, current: Any) -> Any:
         raise NotImplementedError
 
 
@@ -72,16 +75,31 @@ def differentiated(call: Call) -> bool:
     return any(is_differentiated(call.arguments[name]) for name in call.op.tensor_names)
 
 
+class Noted(list[str]):
+    """Lines of the program at which something happened; a few, since that it did is what counts."""
+
+    def note(self, name: str) -> None:
+        if len(self) < 5:
+            self.append(f"{name} at {here()}")
+
+
 @dataclass
 class Look:
-    """A plain run that notes which sites meet a kink. Flags stay on the device until they are asked for."""
+    """A plain run that notes which sites meet a kink. Flags stay on the device until they are asked for.
+
+    Attributes:
+        tol: what is closer than this counts as tied.
+        sites: all that were met, and their flags.
+        leaks: where derivatives were cut: only the tangents can tell whether that matters.
+        fused: where random numbers were drawn in a way that the tangent pass cannot repeat.
+        counts: batch statistics are kept.
+    """
 
     tol: float
     sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
-    leaks: bool = False  # derivatives were cut somewhere: only the other passes can tell whether that matters
-    counts: bool = False  # batch statistics are kept
-    redraws: bool = False  # the other passes will draw other random numbers
-    by_formula: bool = False  # draw them as these do
+    leaks: Noted = field(default_factory=Noted)
+    fused: Noted = field(default_factory=Noted)
+    counts: bool = False
 
     rules = RULES
 
@@ -106,7 +124,7 @@ def read(flags: list[Tensor | bool]) -> list[bool]:
     """Flags on the device, all read at once."""
     tensors = [flag for flag in flags if isinstance(flag, Tensor)]
     device = next((flag.device for flag in tensors if flag.device.type != "cpu"), None)
-    found = iter(torch.stack([flag.to(device) for flag in tensors]).tolist() if tensors else [])
+    found = iter(torch.stack([flag.to(device, torch.bool) for flag in tensors]).tolist() if tensors else [])
     return [next(found) if isinstance(flag, Tensor) else flag for flag in flags]
 
 
@@ -120,12 +138,12 @@ class Decide:
         flip: answers for comparisons whose value and tangent both tie; None lets them say what the values say.
         script: the branch taken at every site; None where there was nothing to decide.
         undecided: flags of such comparisons, and where they stand in the program.
-        unexpected: flags of sites that met none in the plain run.
+        unexpected: numbers and flags of sites that met none in the plain run.
         changed: flags of what answered otherwise than its values say, and where it stands: the program may jump there.
         factors: of those parts of the direction that are products.
         leaks: as for the plain run.
         is_read: Python has read numbers, such as indices, by which it may branch.
-        indices: of selections that nothing decides between, and their flags and lines; undecided where they are used.
+        indices: of selections that nothing decides between, by their memory, with flags and lines; undecided if used.
         is_first: there was no plain run before; ``expected`` is what an earlier one met.
         seen: flags of sites that met a kink then.
     """
@@ -135,10 +153,10 @@ class Decide:
     flip: Callable[[Tensor], Tensor] | None = None
     script: list[tuple[Site, Any]] = field(default_factory=list)
     undecided: list[tuple[Tensor, str]] = field(default_factory=list)
-    unexpected: list[Tensor | bool] = field(default_factory=list)
+    unexpected: list[tuple[int, Tensor | bool]] = field(default_factory=list)
     changed: list[tuple[Tensor, str]] = field(default_factory=list)
     factors: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    leaks: bool = False
+    leaks: Noted = field(default_factory=Noted)
     is_read: bool = False
     indices: dict[int, tuple[Tensor, Tensor, str]] = field(default_factory=dict)
     is_first: bool = False
@@ -154,17 +172,17 @@ class Decide:
             return rule.around(call, self)
         name, branch = site(call), None
         meets = self._meets_a_kink(name)
-        if not meets or self.is_first:
+        if not meets:
             with values():
                 found = rule.hits(call, self.tol)
-            if meets:
-                self.seen.append(found)
-            elif meets is None:  # not known from the plain run
+            if meets is None:  # not known from the plain run
                 meets = bool(found)
             else:
-                self.unexpected.append(found)
-        if meets or getattr(rule, "wholly", False):
+                self.unexpected.append((len(self.script), found))
+        if meets or rule.wholly:
             branch = rule.decide(call, self)
+        if meets and self.is_first:
+            self.seen.append(self._is_met(rule, call))
         self.script.append((name, branch if meets else None))
         if branch is None:
             return call.run()
@@ -172,6 +190,12 @@ class Decide:
         for index in call.memo.get("indices", ()):
             self.note_indices(index, call.memo["undecided"], call.op.op.partition(".")[0])
         return out
+
+    def _is_met(self, rule: Rule, call: Call) -> Tensor | bool:
+        if call.memo.get("met") is not None:  # seen on the way to the branch
+            return call.memo["met"]
+        with values():
+            return rule.hits(call, self.tol)
 
     def _meets_a_kink(self, name: Site) -> bool | None:
         if self.expected is None:
@@ -187,7 +211,7 @@ class Decide:
 
         Kinks that are met though nothing answered otherwise are ties by rounding, which differs between the passes.
         """
-        return not any(read(self.unexpected)) or not (self.is_read or lines(self.changed))
+        return not any(read([flag for _, flag in self.unexpected])) or not (self.is_read or lines(self.changed))
 
     def fork(self) -> None:
         if carries_tangents_alone():
@@ -200,21 +224,26 @@ class Decide:
             raise NotGeneric
 
     def note_indices(self, found: Tensor, undecided: Tensor, name: str) -> None:
-        self.indices[id(found)] = (found, undecided.any(), f"{name} at {here()}")
+        self.indices[_memory(found)] = (found, undecided.any(), f"{name} at {here()}")
 
     def note_use(self, args: Any) -> None:
         """Values of tied entries are the same, and their indices are not."""
         for each in args:
             if isinstance(each, list | tuple):
                 self.note_use(each)
-            elif id(each) in self.indices:
-                _, flag, line = self.indices.pop(id(each))
+            elif isinstance(each, Tensor) and not each.is_floating_point() and _memory(each) in self.indices:
+                _, flag, line = self.indices.pop(_memory(each))
                 self.undecided.append((flag, line))
 
     def answered(self, name: str, undecided: Tensor, changed: Tensor) -> None:
         line = f"{name} at {here()}"
         self.undecided.append((undecided.any(), line))
         self.changed.append((changed.any(), line))
+
+
+def _memory(tensor: Tensor) -> int:
+    """Where it lies, so that views are known as well; 0 for what does not say."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
 def lines(noted: list[tuple[Tensor, str]]) -> list[str]:

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import carries_tangents_alone, tangent, values, weighted, with_tangent
-from subgrad.clarke.passes import Decide, Looked, is_differentiated
+from subgrad.clarke.passes import Decide, Rule, is_differentiated
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import Kink
 from subgrad.kinks.sets import Ball, Jump, Slopes, Ties
@@ -61,7 +61,7 @@ def _as(slope: Any, like: Tensor) -> Tensor:
     return slope if isinstance(slope, Tensor) else torch.full((), slope, dtype=like.dtype, device=like.device)
 
 
-class Pointwise(Looked):
+class Pointwise(Rule):
     """The rule of operators whose kinks are entry by entry."""
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
@@ -92,9 +92,6 @@ class Pointwise(Looked):
 
     def along(self, call: Call, branch: list[Met]) -> Any:
         return _with_tangents(call, branch) if carries_tangents_alone() else _with_weights(call, branch)
-
-    def around(self, call: Call, current: Any) -> Any:
-        raise NotImplementedError
 
 
 def _applying(call: Call) -> list[Kink]:

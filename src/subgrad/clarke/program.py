@@ -16,7 +16,7 @@ from subgrad.apply.active import Scope
 from subgrad.apply.passing import running
 from subgrad.clarke.linear import carries_tangents
 from subgrad.clarke.passes import RULES, Decide, Look, Replay, Site
-from subgrad.clarke.refused import Refused, where_raised
+from subgrad.clarke.refused import Refused, here, where_raised
 from subgrad.clarke.rules import rules
 from subgrad.clarke.surroundings import eager, generator_states, statistics_kept, without_fast_paths
 from subgrad.clarke.watch import Watch
@@ -32,12 +32,14 @@ class Program:
     Attributes:
         call: runs it with tensors in the place of the leaves; returns its value and whatever else.
         leaves: where it is evaluated.
+        line: at which it begins.
         held: the program holds the leaves itself, as a module its parameters: they get their tangents in place.
         copied: it writes into its arguments, and is given copies.
     """
 
     call: Callable[[list[Tensor]], tuple[Any, Any]]
     leaves: list[Tensor]
+    line: str
     held: bool = False
     copied: bool = False
     generators: list[Any] = field(default_factory=list)
@@ -47,14 +49,16 @@ class Program:
             RULES.update(rules())
         branches.install(RULES)
         if carries_tangents():
-            raise Refused("The gradient of a whole program cannot be taken inside that of another.")
+            raise Refused(f"The gradient of a whole program, at {here()}, cannot be taken inside that of another.")
         if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
-            raise Refused("The gradient of a whole program cannot be taken inside torch.func transforms.")
+            raise Refused(
+                f"The gradient of a whole program, at {here()}, cannot be taken inside torch.func transforms."
+            )
         for leaf in self.leaves:
             if leaf.device.type.upper() not in branches.BACKENDS:
-                raise Refused(f"No rules are registered for tensors on {leaf.device.type}.")
+                raise Refused(f"No rules are registered for tensors on {leaf.device.type}, as given at {here()}.")
             if not leaf.is_floating_point():
-                raise Refused(f"Only real floating-point tensors have a gradient here, not {leaf.dtype}.")
+                raise Refused(f"Only real floating-point tensors have a gradient, not {leaf.dtype}, at {here()}.")
         self.generators = generator_states(self.leaves)
 
     def plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from subgrad.apply.operators import exists
+from subgrad.clarke.around import AROUND
 from subgrad.clarke.bent import BENT, Bent
+from subgrad.clarke.by_hand import BY_HAND
+from subgrad.clarke.cells import CELLS
 from subgrad.clarke.comparisons import (
     COMPARISONS,
     SEARCHES,
@@ -17,42 +18,55 @@ from subgrad.clarke.comparisons import (
     Stepping,
     Surrogate,
 )
-from subgrad.clarke.lowered import AROUND, BY_HAND, CELLS, LOSSES
+from subgrad.clarke.losses import LOSSES
+from subgrad.clarke.normalised import NORMALISATIONS
 from subgrad.clarke.norms import NORMS
+from subgrad.clarke.passes import Rule
 from subgrad.clarke.pointwise import Pointwise
-from subgrad.clarke.selections import SELECTIONS
+from subgrad.clarke.pooling import POOLS
+from subgrad.clarke.ranks import RANKED
+from subgrad.clarke.selections import EXTREMES
 from subgrad.clarke.spectra import SPECTRA
 from subgrad.kinks import KINKS
 from subgrad.kinks.jumps import SURROGATE
-from subgrad.kinks.sets import Jump
+from subgrad.kinks.sets import Jump, Set
 from subgrad.kinks.table import COMPOSITES
 
-# Conditions come from comparisons, which have rules themselves.
-FOLLOWS = ("where.self",)
-# One-sided values exist for these; the others have none, or a slope that is not finite.
-STEPS = ("floor", "ceil", "trunc", "frac", "round", "round.decimals", "remainder.Tensor", "remainder.Scalar")
-STEPS += ("fmod.Tensor", "fmod.Scalar", "div.Tensor_mode", "div.Scalar_mode", "sign", "sgn", "heaviside", "hardshrink")
-STEPS += ("softplus", "angle")
 
-
-def rules() -> dict[str, Any]:
+def rules() -> dict[str, Rule]:
     """The rule of every operator that has one."""
-    found: dict[str, Any] = {op: Pointwise() for op in KINKS.entrywise if op not in COMPOSITES}
+    found: dict[str, Rule] = {op: Pointwise() for op in KINKS.entrywise if op not in COMPOSITES}
     found |= {op: Bent() for op in BENT}
     found["copysign.Tensor"] = Copysign()
     for op in KINKS.overloads:
-        if op in found or op in FOLLOWS or op in COMPOSITES:
-            continue
-        sets = [kink.set for kink in KINKS.of_overload(op)]
-        if SURROGATE in sets:
-            found[op] = Surrogate()
-        elif all(isinstance(each, Jump) for each in sets):
-            found[op] = Stepping() if op == "heaviside" else Jumping() if op in STEPS else Steep()
-        else:
-            found[op] = OF_KINKS.get(op, Steep())
+        if op not in found and op not in COMPOSITES:
+            rule = OF_KINKS.get(op, _where_it_jumps([kink.set for kink in KINKS.of_overload(op)]))
+            found |= {op: rule} if rule is not None else {}
     found |= {op: Comparison() for op in COMPARISONS}
-    found |= {op: rule for op, rule in {**SELECTIONS, **SEARCHES, **TRUTHS, **BY_HAND, **AROUND}.items() if exists(op)}
+    found |= {op: rule for op, rule in BESIDE_KINKS.items() if exists(op)}
     return found
 
 
-OF_KINKS: dict[str, Any] = {**SELECTIONS, **NORMS, **LOSSES, **SPECTRA, **CELLS}
+def _where_it_jumps(sets: list[Set]) -> Rule | None:
+    """The rule of an operator that no other is written for, by what the table says of its kinks."""
+    if SURROGATE in sets:
+        return Surrogate()
+    along = {each.along if isinstance(each, Jump) else None for each in sets}
+    if along == {"condition"}:
+        return None  # conditions come from comparisons, which have rules themselves
+    if along != {"self"}:
+        return Steep()
+    return Jumping() if all(isinstance(each, Jump) and each.derived for each in sets) else Stepping()
+
+
+OF_KINKS: dict[str, Rule] = {**EXTREMES, **RANKED, **POOLS, **NORMS, **LOSSES, **SPECTRA, **CELLS}
+# Operators that are no row of the table: indices of what is selected, answers, what is only run in another way.
+BESIDE_KINKS: dict[str, Rule] = {
+    **EXTREMES,
+    **RANKED,
+    **SEARCHES,
+    **TRUTHS,
+    **BY_HAND,
+    **AROUND,
+    **NORMALISATIONS,
+}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -11,12 +12,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.function import BackwardCFunction
 
-from subgrad.clarke.certificate import SMALL, certify, check_value, product
+from subgrad.clarke.certificate import SMALL, certified, check_value
 from subgrad.clarke.generic import Direction, NotGeneric, random_direction
 from subgrad.clarke.linear import carrying_tangents, tangent
 from subgrad.clarke.passes import Decide, DoesNotRepeat, Look, Site, lines, read
 from subgrad.clarke.program import Program, Vector, gradient_of
-from subgrad.clarke.refused import Refused
+from subgrad.clarke.refused import Refused, defined_at
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,12 @@ class Found:
     product: float | None = None
 
 
-def look(program: Program, tol: float, by_formula: bool = False) -> tuple[Look, list[bool], list[Tensor], Tensor, Any]:
-    current = Look(tol, by_formula=by_formula)
+def look(program: Program, tol: float) -> tuple[Look, list[bool], list[Tensor], Tensor, Any]:
+    current = Look(tol)
     leaves, value, aux = program.plain(current)
     _require_scalar(value)
     flags = current.flags()
-    current.leaks |= _has_custom_functions(value)
-    if current.redraws and (any(flags) or current.leaks):
-        del leaves, value, aux
-        program.rewind()
-        return look(program, tol, by_formula=True)
+    current.leaks += _custom_functions(value)
     return current, flags, leaves, value, aux
 
 
@@ -61,18 +58,18 @@ def _require_scalar(value: Any) -> None:
         raise RuntimeError(f"Expected the program to return a scalar tensor, got {what}.")
 
 
-def _has_custom_functions(value: Tensor) -> bool:
-    """Whether a torch.autograd.Function took part, whose derivative is what somebody says it is."""
+def _custom_functions(value: Tensor) -> list[str]:
+    """A torch.autograd.Function that took part, if any: its derivative is what somebody says it is."""
     seen, waiting = set(), [value.grad_fn]
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         if isinstance(node, BackwardCFunction) and type(node).__name__ != "_NoopSaveInputsBackward":  # of checkpoints
-            return True
+            return [f"{type(node).__name__.removesuffix('Backward')} at {defined_at(type(node)._forward_cls.forward)}"]  # type: ignore[attr-defined]
         seen.add(node)
         waiting.extend(each for each, _ in node.next_functions)
-    return False
+    return []
 
 
 @dataclass
@@ -84,6 +81,12 @@ class Memory:
 
     expected: list[tuple[Site, bool]] | None = None
     tol: float = 0.0
+
+    def expect(self, places: Iterable[int]) -> None:
+        """Some sites meet kinks as well."""
+        assert self.expected is not None
+        for place in places:
+            self.expected[place] = (self.expected[place][0], True)
 
 
 class MustLook(Exception):  # noqa: N818
@@ -109,9 +112,15 @@ def find(
     kinks = sum(flags)
     if not kinks and not looked.leaks and not certify:
         return Found(gradient_of(value, leaves), value.detach(), aux)
+    if looked.fused:
+        raise Refused(
+            f"{looked.fused[0]} draws the random numbers of its dropout inside a fused kernel, which has no forward "
+            "mode to decide with at kinks. Run attention under torch.nn.attention.sdpa_kernel(SDPBackend.MATH) and "
+            "recurrent layers under torch.backends.cudnn.flags(enabled=False), or put the dropout outside of them."
+        )
     value = value.detach()  # its graph is not needed any more
     expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
-    search = _Search(program, value, tol, expected, looked.leaks)
+    search = _Search(program, value, tol, expected, looked.leaks, at_once=bool(looked.leaks))
     try:
         ahead = random_direction(program.leaves, seed, products=True) if direction is None else Direction(direction)
         found = search.along(ahead)
@@ -125,7 +134,7 @@ def find(
     return Found(found.gradient, value, aux, kinks, tuple(ahead), found.slope, found.product)
 
 
-def _without_looking(program: Program, seed: int, memory: Memory) -> Found:
+def _without_looking(program: Program, seed: int, memory: Memory, once_more: bool = True) -> Found:
     """As after a plain run, where the program does what it did before and no comparison turned."""
     assert memory.expected is not None
     current = Decide(memory.tol, list(memory.expected), is_first=True)
@@ -136,20 +145,27 @@ def _without_looking(program: Program, seed: int, memory: Memory) -> Found:
             moved = tangent(out)
             slope = 0.0 if moved is None else moved.item()
             reached = forward_ad.unpack_dual(out).primal.clone()
-        doubts = [*current.unexpected, *(flag for flag, _ in (*current.changed, *current.undecided))]
-        flags = read([*doubts, *current.seen])
-        if current.leaks or current.expected is None or aux is not None or any(flags[: len(doubts)]):
+        unexpected = [flag for _, flag in current.unexpected]
+        doubts = [flag for flag, _ in (*current.changed, *current.undecided)]
+        flags = iter(read([*unexpected, *doubts, *current.seen]))
+        elsewhere = [place for place, _ in current.unexpected if next(flags)]
+        is_doubtful = any(list(islice(flags, len(doubts))))
+        if current.leaks or current.expected is None or aux is not None or is_doubtful:
             raise MustLook
+        if elsewhere:  # ties by chance come and go
+            if not once_more:
+                raise MustLook
+            memory.expect(elsewhere)
+            return _without_looking(program, seed, memory, once_more=False)
         gradient, value = program.replay(current.script)
     except (NotGeneric, DoesNotRepeat):
         raise MustLook from None
-    kinks = sum(flags[len(doubts) :])
+    kinks = sum(flags)
     if not kinks:
         memory.expected = None
-    check_value(value, reached, current)
-    total, size = product(gradient, ahead)
-    certify(total, slope, size, value, ahead)
-    return Found(gradient, value, None, kinks, tuple(ahead), slope, total)
+    check_value(value, reached, current, program.line)
+    product = certified(gradient, ahead, slope, value, [program.line])
+    return Found(gradient, value, None, kinks, tuple(ahead), slope, product)
 
 
 @dataclass
@@ -158,6 +174,7 @@ class _Search:
 
     Attributes:
         expected: the sites of the plain run, and whether they met a kink.
+        leaks: lines at which the plain run cut derivatives.
         at_once: decide and record in one pass, which costs more, since a replay could not follow.
         turned: whether comparisons or jumps answered otherwise than their values say.
         undecided: whether some could not decide.
@@ -167,6 +184,7 @@ class _Search:
     value: Tensor
     tol: float
     expected: list[tuple[Site, bool]]
+    leaks: list[str]
     at_once: bool
     turned: bool = False
     undecided: bool = False
@@ -196,7 +214,7 @@ class _Search:
             reached = forward_ad.unpack_dual(out).primal.detach().clone()
         if not current.is_as_expected():
             return self.decided(ahead, Decide(self.tol, flip=current.flip))
-        check_value(self.value, reached, current)
+        check_value(self.value, reached, current, self.program.line)
         try:
             gradient, again = (
                 (gradient_of(out, leaves), reached) if self.at_once else self.program.replay(current.script)
@@ -205,16 +223,18 @@ class _Search:
             self._require_repetition(current, error)
             self.at_once = True
             return self.decided(ahead, Decide(self.tol, flip=current.flip))
-        check_value(self.value, again, current)
-        total, size = product(gradient, ahead)
-        certify(total, slope, size, self.value, ahead)
-        return Found(gradient, self.value, slope=slope, product=total), current
+        check_value(self.value, again, current, self.program.line)
+        doubtful = [*self.leaks, *current.leaks] or [self.program.line]
+        product = certified(gradient, ahead, slope, self.value, list(dict.fromkeys(doubtful)))
+        return Found(gradient, self.value, slope=slope, product=product), current
 
     def _require_repetition(self, current: Decide, error: DoesNotRepeat) -> None:
         """Unless Python branched otherwise, what is decided on has been met by the plain run, in this order."""
         met = iter(site for site, _ in self.expected)
         if not lines(current.changed) and not all(site in met for site, _ in current.script):
-            raise Refused(f"The program does not do the same when it is run again: {error}.") from None
+            raise Refused(
+                f"The program at {self.program.line} does not do the same when it is run again: {error}."
+            ) from None
 
     def _is_the_same_otherwise(self, ahead: Vector, found: Found) -> bool:
         """Whether other answers to what nothing decides give the same gradient."""
@@ -254,7 +274,7 @@ class _Search:
             current = Decide(self.tol)
             with carrying_tangents():
                 out, _ = self.program.with_tangents(current, ahead)
-                check_value(self.value, forward_ad.unpack_dual(out).primal.clone(), current)
+                check_value(self.value, forward_ad.unpack_dual(out).primal.clone(), current, self.program.line)
 
 
 def _flips() -> Iterator[Callable[[Tensor], Tensor]]:

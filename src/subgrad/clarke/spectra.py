@@ -10,13 +10,11 @@ from torch import Tensor
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import tangent, valued, values
-from subgrad.clarke.passes import Decide
+from subgrad.clarke.passes import Decide, Rule
 from subgrad.kinks.places import rounding, same_spectrum
 
 
-class _Spectrum:
-    is_site = True
-
+class _Spectrum(Rule):
     def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
         out = call.run()
         with values():
@@ -34,9 +32,6 @@ class _Spectrum:
     vanishes = False
 
     def spectrum(self, out: Any) -> Tensor:
-        raise NotImplementedError
-
-    def around(self, call: Call, current: Any) -> Any:
         raise NotImplementedError
 
 

@@ -54,8 +54,8 @@ class Watch(TorchFunctionMode):
             return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
         if func in NOTEWORTHY:
             return self._noteworthy(func, args, kwargs or {})
-        if self.looks and not torch.is_grad_enabled() and getattr(func, "__name__", "") != "__get__":
-            self.current.leaks |= any(isinstance(each, Tensor) and each.requires_grad for each in args)
+        if self.looks and not torch.is_grad_enabled() and _is_computed(func, args):
+            self.current.leaks.note(f"{func.__name__} under no_grad")
         return func(*args, **(kwargs or {}))
 
     def _noteworthy(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -75,14 +75,24 @@ class Watch(TorchFunctionMode):
         if self.looks and self_.requires_grad:
             if func in READ:
                 _refuse_to_read(func)
-            self.current.leaks = True
+            self.current.leaks.note(_name(func))
         found = tangent(self_) if self.decides else None
         if found is None:
             return func(*args, **kwargs)
         if func in READ:
             _refuse_to_read(func)
-        self.current.leaks = True
+        self.current.leaks.note(_name(func))
         return with_tangent(func(*args, **kwargs), found.clone())
+
+
+def _is_computed(func: Any, args: Any) -> bool:
+    """Whether a call is more than a look at an attribute of what is differentiated."""
+    is_attribute = getattr(func, "__name__", "__get__") == "__get__"
+    return not is_attribute and any(isinstance(each, Tensor) and each.requires_grad for each in args)
+
+
+def _name(func: Any) -> str:
+    return "data" if func == _data.__get__ else func.__name__
 
 
 def _refuse_to_read(func: Any) -> None:

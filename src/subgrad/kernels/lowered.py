@@ -6,7 +6,7 @@ where nan or infinities come out may torch's own differ; such calls, which a sum
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -17,14 +17,17 @@ from subgrad.apply.gates import below_autograd, is_memory
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
-from subgrad.kernels.pieces import Straight
+from subgrad.kernels.pieces import Straight, only_given
 
 
 @dataclass(frozen=True)
 class Bounded:
     """Between numbers."""
 
-    smallest: int = 2048  # below, torch's slower backward costs less than a look at the sum
+    smallest: int = 8192  # below, torch's slower backward costs less than a look at the sum
+
+    def pays_from(self, plan: Plan) -> int:
+        return self.smallest if plan.is_blocked else sys.maxsize
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
         if not self.applies(plan, arguments["self"]):
@@ -52,7 +55,9 @@ class Selection:
     """The larger or smaller of a tensor and a constant of one entry."""
 
     rows: dict[str, Straight]  # by the name of the constant, if it may be one or another
-    smallest: int = 0
+
+    def pays_from(self, plan: Plan) -> int:
+        return 1 if plan.names == _SELF and plan.is_blocked else sys.maxsize
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
         name = only_given(self.rows, arguments)
@@ -74,12 +79,6 @@ class Selection:
             with torch._C._AutoDispatchBelowADInplaceOrView():
                 getattr(torch, value)(x, constant, out=out)
         return out if _is_finite(out) else None
-
-
-def only_given(names: Iterable[str], arguments: Arguments) -> str | None:
-    """Of some arguments the one that is given; None for several."""
-    given = [name for name in names if arguments[name] is not None]
-    return given[0] if len(given) == 1 else None
 
 
 _SELF = frozenset({"self"})

@@ -48,17 +48,24 @@ class Mask:
         sides = passes[:1] + passes[2:3] + (passes[4:5] if coding.corners == 2 else ())
         return cls(passes) if all(one != other for one, other in pairwise(sides)) else None
 
+    @property
+    def says_who_is_blocked(self) -> bool:
+        """A comparison with nan is false: so comparisons say who passes, or who does not, according to nan."""
+        return self.passes[-1]
+
+    def compare(self, x: Tensor, low: Tensor | float, high: float) -> Tensor:
+        """Who passes, or who does not."""
+        _, on_low, between, on_high, above, nan = self.passes
+        table = _IS_BLOCKED if nan else _PASSES
+        mask = table[on_low, between](x, low)
+        if between == above:  # there is one corner
+            return mask
+        # Between two corners both must hold for the narrower side, either for the wider one.
+        join = torch.logical_and if between != nan else torch.logical_or
+        return join(mask, table[on_high, above](x, high))
+
     def select(self, x: Tensor, low: Tensor | float, high: float) -> Tensor:
         """``x`` where it passes, and anything where it does not: the derivative counts, not the value."""
-        _, on_low, between, on_high, above, nan = self.passes
-        first, second = (on_low, between), (on_high, above)
-        is_bounded = between != above  # there are two corners
-        # A comparison with nan is false: so comparisons say who passes, or who does not, according to nan.
-        table = _IS_BLOCKED if nan else _PASSES
-        mask = table[first](x, low)
-        if is_bounded:
-            # Between two corners both must hold for the narrower side, either for the wider one.
-            join = torch.logical_and if between != nan else torch.logical_or
-            mask = join(mask, table[second](x, high))
+        mask = self.compare(x, low, high)
         rest = low if isinstance(low, Tensor) else 0  # a number would become a tensor first
-        return torch.where(mask, rest, x) if nan else torch.where(mask, x, rest)
+        return torch.where(mask, rest, x) if self.says_who_is_blocked else torch.where(mask, x, rest)

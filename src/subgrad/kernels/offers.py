@@ -13,17 +13,18 @@ from torch import Tensor
 from subgrad.apply import shortcuts
 from subgrad.apply.gates import is_memory
 from subgrad.apply.operators import operator
-from subgrad.apply.plan import Meeting, Plan
+from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
-from subgrad.kernels import packed
-from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection, only_given
+from subgrad.kernels import packed, windows
+from subgrad.kernels.fused import Fused
+from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection
 from subgrad.kernels.masked import Mask
 from subgrad.kernels.nudged import FAMILY, Bounds, moved_bounds, nudged, nudged_in_place
-from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Coding, Corner, Straight
-from subgrad.kernels.windows import are_untied
+from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Straight, coding_of, only_given
 from subgrad.kinks.overloads import overload
-from subgrad.kinks.sets import Slopes, Ties
+
+_SELF = ("self",)
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ class Packed:
     op: str
     row: Straight
 
-    @property
-    def smallest(self) -> int:
+    def pays_from(self, plan: Plan) -> int:
         return packed.smallest()
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
@@ -56,7 +56,8 @@ class Packed:
             return None
         if "call" not in plan.notes:
             numbers = self.row.numbers(arguments)
-            coding = None if any(isnan(number) for number in numbers) else _coding(self.row, plan, arguments, ("self",))
+            is_known = not any(isnan(number) for number in numbers)
+            coding = coding_of(self.row, plan, arguments, _SELF) if is_known else None
             plan.notes["call"] = coding and packed.Call(self.row.value(arguments), numbers, coding, "none")
         return plan.notes["call"]
 
@@ -91,8 +92,7 @@ class PackedSelection:
     op: str
     rows: dict[str, Straight]  # by the name of the second tensor, if it may be one or another
 
-    @property
-    def smallest(self) -> int:
+    def pays_from(self, plan: Plan) -> int:
         return packed.smallest()
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
@@ -105,20 +105,17 @@ class PackedSelection:
             return None
         if kind not in plan.notes:
             operands = tuple(name for name in ("self", second) if name in plan.names)
-            coding = _coding(row, plan, arguments, operands)
+            coding = coding_of(row, plan, arguments, operands)
             numbers = row.numbers(arguments)
             plan.notes[kind] = coding and packed.Call(row.value(arguments), numbers, coding, kind)
         call = plan.notes[kind]
         if call is None:
             return None
-        is_small = plan.names == _SELF and x.numel() < packed.smallest()
+        is_small = plan.names == {"self"} and x.numel() < packed.smallest()
         mask = _mask(plan, call) if is_small else None
         if mask is None:
             return packed.pack(call, x, other, "self" in plan.names)
         return _written(mask.select(x, other, inf), self.op, arguments)
-
-
-_SELF = frozenset({"self"})
 
 
 def _mask(plan: Plan, call: packed.Call) -> Mask | None:
@@ -150,37 +147,16 @@ def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
     return "tensor" if is_alike and packed.is_dense(x) else None
 
 
-def _coding(row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...]) -> Coding | None:
-    """How the regions of a call are coded; None where torch decides at a kink and the table cannot say what."""
-    meetings = sorted(plan.meetings, key=lambda meeting: _place(meeting, arguments))
-    if not 1 <= len(meetings) <= 2 or any(meeting.element is None for meeting in meetings):
-        return None
-    return Coding.of(row, [[_corner(meeting, name) for meeting in meetings] for name in operands], arguments)
-
-
-def _place(meeting: Meeting, arguments: Arguments) -> float:
-    kink = meeting.spot.kink
-    return kink.place_value(arguments) if isinstance(kink.set, Slopes) else 0.0
-
-
-def _corner(meeting: Meeting, name: str) -> Corner:
-    """The weights of one operand around a kink, from the least ``self`` to the largest."""
-    kinks, element, is_chosen = meeting.spot.set, meeting.element or {}, meeting.choice is not None
-    if isinstance(kinks, Ties):
-        left, right = (kinks.share(selected)[name] for selected in kinks.moved["self"])
-    else:
-        left, right = (rule({})[name] for rule in (kinks.left, kinks.right))  # type: ignore[union-attr,index]
-    return Corner(float(left), float(element[name]), float(right), is_chosen)
-
-
 def offer_all() -> None:
     """Called when `subgrad` is imported, before any kernel is registered."""
     for op, row in STRAIGHT.items():
         shortcuts.offer(op, "AutogradCUDA", Packed(op, row), PackedInPlace(op, row))
+        shortcuts.offer_for_graphs(op, Fused({"": row}))
     for op in {op for op, _ in BETWEEN_TENSORS}:
         rows = {second: row for (of, second), row in BETWEEN_TENSORS.items() if of == op}
         shortcuts.offer(op, "AutogradCUDA", PackedSelection(op, rows))
         shortcuts.offer(op, "AutogradCPU", Selection(rows))
+        shortcuts.offer_for_graphs(op, Fused(rows))
     for op in ("clamp", "clamp_min", "clamp_max"):
         shortcuts.offer(op, "AutogradCPU", Bounded(), BoundedInPlace())
-    shortcuts.offer_for_windows(are_untied)
+    shortcuts.offer_for_windows(windows.ties, windows.shared)

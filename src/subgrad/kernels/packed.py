@@ -21,7 +21,8 @@ from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.pieces import ONE, ZERO, Coding, Weight, as_bits
 
 MODES = ("auto", "always", "never")
-# Packing what is smaller saved no memory in MobileNetV2, and time goes for launching it: docs/speed.md, thresholds.
+# A training step of MobileNetV2 is fastest, and least in memory, with all packed from 2^16 to 2^23 entries on
+# (docs/speed.md); alone, what is smaller waits for its launch.
 SMALLEST = 1 << 22
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -43,7 +44,7 @@ def set_packed(mode: str) -> None:
 
 def smallest() -> int:
     """From this size on packed masks are used where torch's own kernels would do."""
-    return {"auto": SMALLEST, "always": 1, "never": sys.maxsize}[_mode]
+    return SMALLEST if _mode == "auto" else 1 if _mode == "always" else sys.maxsize
 
 
 def fits(tensor: Tensor, needed: bool) -> bool:
@@ -212,8 +213,8 @@ def _weigh_by_torch(weights: Sequence[Weight], bits: int, cotangent: Tensor, cod
 
 
 def _block(x: Tensor, coding: Coding) -> int:
-    """Entries a program of 128 threads: 32 bytes a thread, the fastest measured; 16 with two bits in 16."""
-    return 1024 if x.element_size() == 2 and coding.bits == 2 else 4096 // x.element_size()
+    """Entries a program of 128 threads, the fastest measured: 32 bytes a thread, 16 with codes of two bits."""
+    return (4096 if coding.bits == 1 else 2048) // x.element_size()
 
 
 set_packed(os.environ.get("SUBGRAD_PACKED", "auto"))

@@ -6,13 +6,14 @@ From one kink to the next the slope is constant, so that a backward needs no inp
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import Any
 
-from subgrad.apply.plan import INSTALLED
+from subgrad.apply.plan import INSTALLED, Meeting, Plan
+from subgrad.kinks.sets import Slopes, Ties
 
 Arguments = Mapping[str, Any]
 
@@ -168,3 +169,32 @@ def _region_weights(row: Straight, corners: Sequence[Corner], arguments: Argumen
     if len(corners) == 1:
         return [weights[0], on[0], weights[1], weights[1], weights[1], nan]
     return [weights[0], on[0], weights[1], on[1], weights[2], nan]
+
+
+def only_given(names: Iterable[str], arguments: Arguments) -> str | None:
+    """Of some arguments the one that is given; None for several."""
+    given = [name for name in names if arguments[name] is not None]
+    return given[0] if len(given) == 1 else None
+
+
+def coding_of(row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...]) -> Coding | None:
+    """How the regions of a call are coded; None where torch decides at a kink and the table cannot say what."""
+    meetings = sorted(plan.meetings, key=lambda meeting: _place(meeting, arguments))
+    if not 1 <= len(meetings) <= 2 or any(meeting.element is None for meeting in meetings):
+        return None
+    return Coding.of(row, [[_corner(meeting, name) for meeting in meetings] for name in operands], arguments)
+
+
+def _place(meeting: Meeting, arguments: Arguments) -> float:
+    kink = meeting.spot.kink
+    return kink.place_value(arguments) if isinstance(kink.set, Slopes) else 0.0
+
+
+def _corner(meeting: Meeting, name: str) -> Corner:
+    """The weights of one operand around a kink, from the least ``self`` to the largest."""
+    kinks, element, is_chosen = meeting.spot.set, meeting.element or {}, meeting.choice is not None
+    if isinstance(kinks, Ties):
+        left, right = (kinks.share(selected)[name] for selected in kinks.moved["self"])
+    else:
+        left, right = (rule({})[name] for rule in (kinks.left, kinks.right))  # type: ignore[union-attr,index]
+    return Corner(float(left), float(element[name]), float(right), is_chosen)

@@ -56,6 +56,22 @@ def _value(x, low, high, extra, OP: tl.constexpr):
 
 
 @triton.jit
+def _side(x, place, BELOW: tl.constexpr, ON: tl.constexpr, ABOVE: tl.constexpr, NAN: tl.constexpr):
+    """The code around one kink, by one comparison where two of the four are alike: in 16 bits each more would show."""
+    if NAN == BELOW and ON == BELOW:
+        code = tl.where(x > place, ABOVE, BELOW)
+    elif NAN == BELOW and ON == ABOVE:
+        code = tl.where(x >= place, ABOVE, BELOW)
+    elif NAN == ABOVE and ON == BELOW:
+        code = tl.where(x <= place, BELOW, ABOVE)
+    elif NAN == ABOVE and ON == ABOVE:
+        code = tl.where(x < place, BELOW, ABOVE)
+    else:
+        code = tl.where(x > place, ABOVE, tl.where(x < place, BELOW, tl.where(x == place, ON, NAN)))
+    return code
+
+
+@triton.jit
 def _code_block(
     x_ptr, other_ptr, out_ptr, codes_ptr, start, size, low_bits, high_bits, extra_bits,
     OP: tl.constexpr, OTHER: tl.constexpr, CORNERS: tl.constexpr, BELOW: tl.constexpr, LOW: tl.constexpr,
@@ -76,10 +92,13 @@ def _code_block(
     if OP == "softshrink" or OP == "threshold":
         low, high, extra = first, _wide(high.to(raw.dtype)), _wide(extra.to(raw.dtype))
     value = _value(x, low, high, extra, OP).to(raw.dtype)
-    code = tl.where(x > first, BETWEEN, tl.where(x < first, BELOW, tl.where(x == first, LOW, NAN)))
+    code = _side(x, first, BELOW, LOW, BETWEEN, NAN)
     if CORNERS == 2:
         second = _wide(high.to(raw.dtype))
-        code = tl.where(x > second, ABOVE, tl.where(x == second, HIGH, code))
+        if HIGH == ABOVE:
+            code = tl.where(x >= second, ABOVE, code)
+        else:
+            code = tl.where(x > second, ABOVE, code if HIGH == BETWEEN else tl.where(x == second, HIGH, code))
     packed = tl.reshape(code, [BLOCK // PER, PER]) << (tl.arange(0, PER) * BITS)[None, :]
     byte = tl.sum(packed, axis=1).to(tl.uint8)
     place = start // PER + tl.arange(0, BLOCK // PER)
@@ -181,31 +200,83 @@ def weigh(
 
 
 @triton.jit
-def find_ties(
-    x_ptr, values_ptr, found_ptr, size, channels, height, width, out_height, out_width,
-    step_y, step_x, pad_y, pad_x, dilate_y, dilate_x,
-    KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Set a flag if any window of a pooling holds its largest entry twice. ``LAST``: channels come last in memory."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < size
-    value = tl.load(values_ptr + at, mask=inside)
+def _place(at, channels, height, width, LAST: tl.constexpr):
+    """Plane, row, column and, where channels come last in memory, channel of an entry."""
     if LAST:
         channel, rest = at % channels, at // channels
-        across, rest = rest % out_width, rest // out_width
-        down, plane = rest % out_height, rest // out_height
     else:
-        across, rest = at % out_width, at // out_width
-        down, plane = rest % out_height, rest // out_height
+        channel, rest = at, at
+    return rest // width // height, rest // width % height, rest % width, channel
+
+
+@triton.jit
+def find_ties(
+    x_ptr, values_ptr, found_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
+    dilate_y, dilate_x, STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr,
+    LAST: tl.constexpr, INDEX: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Whether any window holds its largest entry twice; ``EACH``: a bit for each of its entries that tie."""
+    at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    value = tl.load(values_ptr + at, mask=inside)
+    plane, down, across, channel = _place(at, channels, out_height, out_width, LAST)
     count = tl.zeros([BLOCK], dtype=tl.int32)
+    bits = tl.zeros([BLOCK], dtype=tl.int32)
     for i in tl.static_range(KERNEL_Y):
         for j in tl.static_range(KERNEL_X):
-            y, x = down * step_y - pad_y + i * dilate_y, across * step_x - pad_x + j * dilate_x
+            y, x = down * STEP_Y - pad_y + i * dilate_y, across * STEP_X - pad_x + j * dilate_x
             valid = inside & (y >= 0) & (y < height) & (x >= 0) & (x < width)
             place = (plane * height + y) * width + x
             if LAST:
                 place = place * channels + channel
-            entry = tl.load(x_ptr + place, mask=valid)
-            count += (valid & (entry == value)).to(tl.int32)
-    if tl.max(count, axis=0) > 1:
+            hit = (valid & (tl.load(x_ptr + place, mask=valid) == value)).to(tl.int32)
+            count += hit
+            if EACH:
+                bits |= hit << (i * KERNEL_X + j)
+    if EACH:
+        tl.store(found_ptr + at, tl.where(count > 1, bits, 0).to(found_ptr.dtype.element_ty), mask=inside)
+    elif tl.max(count, axis=0) > 1:
         tl.store(found_ptr, 1)
+
+
+@triton.jit
+def share_windows(
+    bits_ptr, cotangent_ptr, gradient_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
+    STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr,
+    LAST: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add to each entry's gradient its share of the cotangents of the tied windows in which it is largest."""
+    at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    plane, down, across, channel = _place(at, channels, height, width, LAST)
+    gradient = tl.load(gradient_ptr + at, mask=inside)
+    found, is_hit = _wide(gradient), at < 0
+    for a in tl.static_range((KERNEL_Y + STEP_Y - 1) // STEP_Y):
+        for b in tl.static_range((KERNEL_X + STEP_X - 1) // STEP_X):
+            y, x = (down + pad_y) // STEP_Y - a, (across + pad_x) // STEP_X - b
+            i, j = down + pad_y - y * STEP_Y, across + pad_x - x * STEP_X
+            valid = inside & (y >= 0) & (x >= 0) & (y < out_height) & (x < out_width) & (i < KERNEL_Y) & (j < KERNEL_X)
+            window = (plane * out_height + y) * out_width + x
+            if LAST:
+                window = window * channels + channel
+            bits = tl.load(bits_ptr + window, mask=valid, other=0).to(tl.int32)
+            hit = valid & (((bits >> (i * KERNEL_X + j).to(tl.int32)) & 1) == 1)
+            count = tl.zeros([BLOCK], dtype=tl.int32)
+            for each in tl.static_range(KERNEL_Y * KERNEL_X):
+                count += (bits >> each) & 1
+            cotangent = tl.load(cotangent_ptr + window, mask=hit, other=0.0)
+            share = _divided(_wide(cotangent), _wide(tl.where(hit, count, 1).to(cotangent.dtype)))
+            found += tl.where(hit, _wide(share.to(cotangent.dtype)), 0.0)
+            is_hit = is_hit | hit
+    tl.store(gradient_ptr + at, found.to(gradient.dtype), mask=is_hit)
+
+
+@triton.jit
+def _divided(x, y):
+    """Rounded to nearest, as torch divides."""
+    return x / y if x.dtype == tl.float64 else tl.div_rn(x, y)
+
+
+def index_type(size: int) -> tl.dtype:
+    """What counts so many entries: 32 bits divide faster."""
+    return tl.int32 if size < 1 << 31 else tl.int64

@@ -1,37 +1,137 @@
-"""Whether any window of a pooling holds ties: one pass on CUDA, where torch's operators take one for each place."""
+"""`max_pool2d` on CUDA: whether windows hold ties, in one pass, and a backward in which those that do share.
+
+Torch's operators would take a pass for each place of a window.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from subgrad.apply.gates import is_memory, is_readable
+from subgrad.apply.gates import Gate, alias, is_memory, is_readable, outer_levels, through
 from subgrad.apply.rule import Arguments
 from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.packed import DTYPES
+from subgrad.kinks.windows import regular
 
 _BLOCK = 512
+_NAMES = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
-def are_untied(x: Tensor, values: Tensor, arguments: Arguments) -> bool:
-    """Whether it can be seen that no window of `max_pool2d` holds its largest entry twice."""
-    if not values.is_cuda or x.dtype not in DTYPES or not is_memory(x) or not is_readable(values):
-        return False
-    if triton_kernels() is None:
-        return False
-    kernel, last = arguments["kernel_size"], _is_channels_last(x) and _is_channels_last(values)
-    if x.ndim not in (3, 4) or not (last or (x.is_contiguous() and values.is_contiguous())):
-        return False
-    kernel, steps, pads, dilations = (
-        _pair(each) for each in (kernel, arguments["stride"] or kernel, arguments["padding"], arguments["dilation"])
-    )
+@dataclass(frozen=True)
+class Geometry:
+    """One call, as the kernels know it.
+
+    Attributes:
+        arguments: those after the input, as torch's own backward takes them.
+        numbers: channels, heights and widths, padding and dilation.
+        constants: steps, the size of a window, whether channels come last in memory.
+    """
+
+    arguments: tuple[Any, ...]
+    numbers: tuple[int, ...]
+    constants: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, x: Tensor, values: Tensor, arguments: Arguments) -> Geometry | None:
+        """None for what the kernels are not made for."""
+        if not values.is_cuda or x.dtype not in DTYPES or not is_memory(x) or not is_readable(values):
+            return None
+        last = _is_channels_last(x) and _is_channels_last(values)
+        if triton_kernels() is None or x.ndim not in (3, 4):
+            return None
+        if not (last or (x.is_contiguous() and values.is_contiguous())):
+            return None
+        kernel, stride, padding, dilation, _ = given = tuple(arguments[name] for name in _NAMES)
+        kernel, steps, padding, dilation = (_pair(each) for each in (kernel, stride or kernel, padding, dilation))
+        numbers = (x.shape[-3], *x.shape[-2:], *values.shape[-2:], *padding, *dilation)
+        return cls(given, numbers, (*steps, *kernel, last))
+
+    @property
+    def layout(self) -> torch.memory_format:
+        return torch.channels_last if self.constants[-1] else torch.contiguous_format
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether windows are not spread out, and a number has a bit for each of their entries."""
+        return self.numbers[-2:] == (1, 1) and prod(self.constants[2:4]) < 32
+
+    def find_ties(self, x: Tensor, values: Tensor, found: Tensor, each: bool) -> None:
+        tensors = (x.detach(), values.detach(), found)
+        self._launch("find_ties", values.numel(), x, tensors, self.numbers, each)
+
+    def share(self, bits: Tensor, cotangent: Tensor, gradient: Tensor) -> None:
+        self._launch("share_windows", gradient.numel(), gradient, (bits, cotangent, gradient), self.numbers[:-2])
+
+    def _launch(
+        self, name: str, size: int, x: Tensor, tensors: Sequence[Tensor], numbers: tuple[int, ...], *more: Any
+    ) -> None:
+        index = triton_kernels().index_type(x.numel())
+        launch(name, -(-size // _BLOCK), tensors, (size, *numbers), (*self.constants, index, *more, _BLOCK))
+
+
+def ties(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
+    """Whether any window of `max_pool2d` holds its largest entry twice, as a flag on the device; None if not seen."""
+    geometry = Geometry.of(x, values, arguments)
+    if geometry is None:
+        return None
     found = torch.zeros((), dtype=torch.int32, device=x.device)
-    numbers = (values.numel(), x.shape[-3], *x.shape[-2:], *values.shape[-2:], *steps, *pads, *dilations)
-    programs = -(-values.numel() // _BLOCK)
-    launch("find_ties", programs, (x.detach(), values.detach(), found), numbers, (*kernel, last, _BLOCK))
-    return not found.item()
+    geometry.find_ties(x, values, found, each=False)
+    return found
+
+
+def shared(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
+    """The values, with a derivative that tied windows share among their largest entries; None if not made for it."""
+    geometry = Geometry.of(x, values, arguments)
+    if geometry is None or not geometry.is_shareable or forward_ad._current_level >= 0:
+        return None
+    entries = prod(geometry.constants[2:4])
+    bits = torch.empty_like(values, dtype=torch.int16 if entries < 16 else torch.int32)
+    geometry.find_ties(x, values, bits, each=True)
+    return through(_Shared, x, alias(values), indices, bits, geometry)
+
+
+class _Shared(Gate):
+    """Torch's own backward for windows without ties, to the bit, and a pass over the entries for those with."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, bits: Tensor, geometry: Geometry) -> Tensor:
+        ctx.geometry = geometry
+        ctx.save_for_backward(x, indices, bits)  # not the values, which the program may overwrite
+        with outer_levels():
+            return alias(values)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        x, indices, bits = ctx.saved_tensors
+        geometry: Geometry = ctx.geometry
+        rest = torch.where(bits != 0, 0, cotangent)
+        gradient = torch.ops.aten.max_pool2d_with_indices_backward(rest, x, *geometry.arguments, indices)
+        # Dynamo, for compiled autograd, takes what it traces for plain tensors.
+        is_plain = is_memory(cotangent) and cotangent.is_cuda and not torch.compiler.is_compiling()
+        if torch.is_grad_enabled() or not is_plain:
+            return gradient + _by_torch(x, bits, cotangent, geometry), None, None, None, None
+        cotangent, gradient = (each.contiguous(memory_format=geometry.layout) for each in (cotangent, gradient))
+        geometry.share(bits, cotangent, gradient)
+        return gradient, None, None, None, None
+
+
+def _by_torch(x: Tensor, bits: Tensor, cotangent: Tensor, geometry: Geometry) -> Tensor:
+    """The shares with torch's operators, for cotangents that are differentiated, batched or traced."""
+    positions, planes = regular(x, *geometry.arguments).positions, x.shape[:-2].numel()
+    hits = [((bits >> number) & 1).reshape(planes, -1) for number in range(positions.shape[-1])]
+    count = torch.stack(hits).sum(0).clamp(min=1)
+    shares = cotangent.reshape(planes, -1) / count
+    found = x.new_zeros(planes, x.shape[-2:].numel())
+    for hit, position in zip(hits, positions.unbind(-1), strict=True):
+        found = found.index_add(1, position, torch.where(hit == 1, shares, 0))
+    return found.view(x.shape)
 
 
 def _is_channels_last(x: Tensor) -> bool:

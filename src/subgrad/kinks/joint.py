@@ -31,8 +31,8 @@ def of_norm(
         Kink(op, f"zero({vector}, {dim})", ball, "least", when=f"1 < {p} < inf"),
         Kink(op, f"{vector} == 0", corners, "least", when=f"{p} == 1"),
         Kink(op, f"tied({size}, {size}.amax({dim}, True), {dim}) | zero({vector}, {dim})", ties, None if distance else "least", when=f"{p} == inf"),
-        Kink(op, f"{vector} == 0", Jump("not Lipschitz"), when=f"0 < {p} < 1"),
-        Kink(op, f"{vector} == 0", Jump(), when=f"{p} == 0"),
+        Kink(op, f"{vector} == 0", Jump("not Lipschitz", along=None), when=f"0 < {p} < 1"),
+        Kink(op, f"{vector} == 0", Jump(along=None), when=f"{p} == 0"),
     )
     below = (
         Kink(op, f"tied({size}, {size}.amin({dim}, True), {dim}) | ({size}.amin({dim}, True) == 0)", ties, "least", when=f"{p} == -inf"),
@@ -61,7 +61,7 @@ SELECTIONS = (
     Kink("sort",            "repeated(self, dim)",                               TIED,   "one"),
     Kink("sort.stable",     "repeated(self, dim)",                               TIED,   "one"),
     Kink("topk",            "repeated(self, dim, self.topk(k, dim, largest).values)", TIED, "one"),
-    Kink("mode",            "repeated(self, dim)",                               Jump()),
+    Kink("mode",            "repeated(self, dim)",                               Jump(along=None)),
     Kink("cummax",          "meets_running(self, self.cummax(dim).values, dim)", PREFIX, "one"),
     Kink("cummin",          "meets_running(self, self.cummin(dim).values, dim)", PREFIX, "one"),
     Kink("scatter_reduce.two", "tied_when_scattered(self, dim, index, src, reduce, include_self)", Joint("simplex over the tied entries", ("self", "src")), "least", when=REDUCED),
@@ -101,8 +101,8 @@ LOSSES = (
     Kink("multilabel_margin_loss_forward", "hinged_labels(self, target)", HINGE, "least"),
     Kink("grid_sampler_2d",    "on_cells(input, grid, padding_mode, align_corners)",      CELLS,  "one", when="interpolation_mode == 0"),
     Kink("grid_sampler_3d",    "on_cells(input, grid, padding_mode, align_corners)",      CELLS,  "one", when="interpolation_mode == 0"),
-    Kink("grid_sampler_2d",    "on_cells(input, grid, padding_mode, align_corners, 0.5)", Jump(), when="interpolation_mode == 1"),
-    Kink("grid_sampler_3d",    "on_cells(input, grid, padding_mode, align_corners, 0.5)", Jump(), when="interpolation_mode == 1"),
+    Kink("grid_sampler_2d",    "on_cells(input, grid, padding_mode, align_corners, 0.5)", Jump(along="grid"), when="interpolation_mode == 1"),
+    Kink("grid_sampler_3d",    "on_cells(input, grid, padding_mode, align_corners, 0.5)", Jump(along="grid"), when="interpolation_mode == 1"),
 )
 # fmt: on
 

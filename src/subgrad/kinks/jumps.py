@@ -5,8 +5,9 @@ from __future__ import annotations
 from subgrad.kinks.kink import Kink
 from subgrad.kinks.sets import Jump
 
-STEEP = Jump("not Lipschitz")
-SURROGATE = Jump("jump; torch returns a straight-through slope")
+STEEP = Jump("not Lipschitz", along=None)
+POLE = Jump("pole", along=None)
+SURROGATE = Jump("jump; torch returns a straight-through slope", along=None)
 
 HALF = "self / scale - (self / scale).floor() == 0.5"
 HALF_OF_CHANNELS = "self.movedim(axis, -1) / scale - (self.movedim(axis, -1) / scale).floor() == 0.5"
@@ -28,20 +29,20 @@ JUMPS = (
     Kink("div.Scalar_mode",   "self / other == (self / other).round()",     Jump(), when="rounding_mode is not None"),
     Kink("sign",              "self == 0",                                  Jump()),
     Kink("sgn",               "self == 0",                                  Jump()),
-    Kink("heaviside",         "self == 0",                                  Jump()),
+    Kink("heaviside",         "self == 0",                                  Jump(derived=False)),
     Kink("hardshrink",        "self.abs() == lambd",                        Jump(), when="lambd > 0"),
-    Kink("frexp.Tensor",      "(self == 0) | (torch.frexp(self).mantissa.abs() == 0.5)", Jump()),
+    Kink("frexp.Tensor",      "(self == 0) | (torch.frexp(self).mantissa.abs() == 0.5)", Jump(along=None)),
     Kink("softplus",          "self * beta == threshold",                   Jump("jump by what is left out beyond the threshold")),
-    Kink("copysign.Tensor",   "(other == 0) & (self != 0)",                 Jump()),
-    Kink("where.self",        "self != other",                              Jump("jump in what the condition compares")),
-    Kink("atan2",             "(self == 0) & (other <= 0)",                 Jump()),
+    Kink("copysign.Tensor",   "(other == 0) & (self != 0)",                 Jump(along="other")),
+    Kink("where.self",        "self != other",                              Jump("jump in what the condition compares", along="condition")),
+    Kink("atan2",             "(self == 0) & (other <= 0)",                 Jump(along=None)),
     Kink("angle",             "self == 0",                                  Jump()),
     Kink("sqrt",              "self == 0",                                  STEEP),
-    Kink("rsqrt",             "self == 0",                                  Jump("pole")),
+    Kink("rsqrt",             "self == 0",                                  POLE),
     Kink("pow.Tensor_Scalar", "self == 0",                                  STEEP, when="0 < exponent < 1"),
-    Kink("pow.Tensor_Scalar", "self == 0",                                  Jump("pole"), when="exponent < 0"),
+    Kink("pow.Tensor_Scalar", "self == 0",                                  POLE, when="exponent < 0"),
     Kink("pow.Tensor_Tensor", "(self == 0) & (exponent < 1)",               STEEP),
-    Kink("pow.Scalar",        "exponent == 0",                              Jump(), when="self == 0"),
+    Kink("pow.Scalar",        "exponent == 0",                              Jump(along=None), when="self == 0"),
     Kink("fake_quantize_per_tensor_affine_cachemask",  HALF, SURROGATE),
     Kink("fake_quantize_per_channel_affine_cachemask", HALF_OF_CHANNELS,    SURROGATE),
     Kink("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", HALF, SURROGATE),

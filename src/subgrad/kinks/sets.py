@@ -203,10 +203,19 @@ LEAST: Element = {}
 
 @dataclass(frozen=True)
 class Jump:
-    """Discontinuous or not Lipschitz there: no set of generalised derivatives exists, and no convention interferes."""
+    """Discontinuous or not Lipschitz there: no set of generalised derivatives exists, and no convention interferes.
+
+    Attributes:
+        what: it is, in words.
+        along: the argument in which there is a value on either side; None for poles and what is steep or jumps around
+            a point.
+        derived: whether torch has a derivative of the operator; where not, it is flat beside the jump.
+    """
 
     what: str = "jump"
     candidates: tuple[str, ...] = ()
+    along: str | None = "self"
+    derived: bool = True
 
     def __str__(self) -> str:
         return f"none ({self.what})"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from itertools import product
+from math import prod
 
 import torch
 from torch import Tensor
@@ -15,34 +17,75 @@ class Windows:
     """For every output the positions of its candidates in the flattened spatial dimensions.
 
     Attributes:
-        positions: long, ``[..., outputs, candidates]``; leading dimensions where they differ from plane to plane.
-        valid: which of them exist: windows may reach over the border, and differ in size.
-        shape: the spatial shape of the output.
+        lines: for each dimension the places of the candidates along it, and which of them exist: windows may reach over
+            the border, and differ in size. With leading dimensions where windows differ from plane to plane.
+        sizes: the spatial shape of the input.
         slices: for regular windows the first place, step and end of each candidate, dimension by dimension, in an input
             padded by ``padding``.
     """
 
-    positions: Tensor
-    valid: Tensor
-    shape: tuple[int, ...]
+    lines: tuple[tuple[Tensor, Tensor], ...]
+    sizes: tuple[int, ...]
     slices: tuple[tuple[slice, ...], ...] = ()
     padding: tuple[int, ...] = ()
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the output, in space."""
+        return tuple(index.shape[-2] for index, _ in self.lines)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all candidates exist."""
+        return bool(self.slices) and not any(self.padding)
+
+    @property
+    def candidates(self) -> int:
+        """How many each output has at most."""
+        return prod(index.shape[-1] for index, _ in self.lines)
+
+    # Not needed where windows are looked at by their slices.
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """Long, ``[..., outputs, candidates]``."""
+        found, *rest = (index.clamp(0, size - 1) for (index, _), size in zip(self.lines, self.sizes, strict=True))
+        for index, size in zip(rest, self.sizes[1:], strict=True):
+            found = _outer(found * size, index, torch.add)
+        return found
+
+    @cached_property
+    def valid(self) -> Tensor:
+        """Which of the positions exist."""
+        return reduce(lambda one, other: _outer(one, other, torch.logical_and), (exists for _, exists in self.lines))
+
     def columns(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Candidate after candidate: that of every output, shaped as the output, and whether it exists."""
-        dims = len(self.shape)
-        leading = x.shape[:-dims]
+        leading = x.shape[: -len(self.shape)]
         padded = torch.nn.functional.pad(x, self.padding) if any(self.padding) else x
-        flat = x.flatten(-dims)
-        for column in range(self.positions.shape[-1]):
-            if self.slices:
+        flat = None if self.slices else x.flatten(-len(self.shape))
+        for column in range(self.candidates):
+            if flat is None:
                 entries = padded[(..., *self.slices[column])]
             elif self.positions.ndim == 2:
                 entries = flat.index_select(-1, self.positions[:, column])
             else:
                 entries = flat.gather(-1, self.positions[..., column].expand(*leading, -1))
-            valid = self.valid[..., column]
-            yield entries.reshape(*leading, *self.shape), valid.reshape(*valid.shape[:-1], *self.shape)
+            yield entries.reshape(*leading, *self.shape), self._exists(column)
+
+    def _exists(self, column: int) -> Tensor:
+        if self.is_whole:
+            return self.lines[0][1].new_ones(())
+        valid = self.valid[..., column]
+        return valid.reshape(*valid.shape[:-1], *self.shape)
+
+    def of(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """For some outputs, numbered through all planes: their planes, their candidates' positions, which exist."""
+        plane, output = outputs // prod(self.shape), outputs % prod(self.shape)
+        # Windows that are the same in every plane, or one set of them for each.
+        row = output if self.positions.ndim == 2 else outputs
+        positions, valid = (each.reshape(-1, self.candidates)[row] for each in (self.positions, self.valid))
+        return plane, positions, valid
 
 
 def regular(
@@ -54,10 +97,12 @@ def regular(
     ceil_mode: bool = False,
 ) -> Windows:
     """The windows of ``max_pool2d`` and its relatives, with their arguments."""
-    dims = len(kernel_size)
-    steps, pads, dilate = (_each(value, dims) for value in (stride or kernel_size, padding, dilation))
+    given = (kernel_size, stride or kernel_size, padding, dilation)
+    # One number in a list, too, is for all dimensions.
+    dims = max(2 if x.ndim < 5 else 3, *(1 if isinstance(each, int) else len(each) for each in given))
+    sizes, steps, pads, dilate = (_each(value, dims) for value in given)
     lines, slices, padded = [], [], []
-    for size, k, s, p, d in zip(x.shape[-dims:], kernel_size, steps, pads, dilate, strict=True):
+    for size, k, s, p, d in zip(x.shape[-dims:], sizes, steps, pads, dilate, strict=True):
         room = size + 2 * p - d * (k - 1) - 1
         outputs = (-(-room // s) if ceil_mode else room // s) + 1
         if ceil_mode and (outputs - 1) * s >= size + p:
@@ -67,9 +112,8 @@ def regular(
         lines.append((index, (index >= 0) & (index < size)))
         slices.append([slice(i * d, i * d + (outputs - 1) * s + 1, s) for i in range(k)])
         padded.append((p, max(0, (outputs - 1) * s + d * (k - 1) + 1 - size - p)))
-    windows = _product(lines, x.shape[-dims:])
     padding = tuple(amount for line in reversed(padded) for amount in line)  # as `pad` wants it: last dimension first
-    return replace(windows, slices=tuple(product(*slices)), padding=padding)
+    return Windows(tuple(lines), tuple(x.shape[-dims:]), tuple(product(*slices)), padding)
 
 
 def adaptive(x: Tensor, output_size: Sequence[int]) -> Windows:
@@ -80,7 +124,7 @@ def adaptive(x: Tensor, output_size: Sequence[int]) -> Windows:
         start, end = i * size // outputs, -(-(i + 1) * size // outputs)
         index = start + torch.arange(-(-size // outputs) + 1, device=x.device)
         lines.append((index, index < end))
-    return _product(lines, x.shape[-dims:])
+    return Windows(tuple(lines), tuple(x.shape[-dims:]))
 
 
 def fractional(x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor) -> Windows:
@@ -97,23 +141,12 @@ def fractional(x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int]
         starts = torch.where(steps == outputs - 1, size - k, starts)
         index = starts[..., None] + torch.arange(k, device=x.device)
         lines.append((index, torch.ones_like(index, dtype=torch.bool)))
-    return _product(lines, x.shape[-dims:])
+    return Windows(tuple(lines), tuple(x.shape[-dims:]))
 
 
 def _each(value: Sequence[int] | int, dims: int) -> list[int]:
     values = [value] if isinstance(value, int) else list(value)
     return values * dims if len(values) == 1 else values
-
-
-def _product(lines: list[tuple[Tensor, Tensor]], sizes: Sequence[int]) -> Windows:
-    """Windows from those of each dimension alone."""
-    inside = [(index.clamp(0, size - 1), ok, size) for (index, ok), size in zip(lines, sizes, strict=True)]
-    positions, valid, _ = inside[0]
-    for index, ok, size in inside[1:]:
-        positions = _outer(positions * size, index, torch.add)
-        valid = _outer(valid, ok, torch.logical_and)
-    shape = [index.shape[-2] for index, _, _ in inside]
-    return Windows(positions, valid, tuple(shape))
 
 
 def _outer(one: Tensor, other: Tensor, combine: object) -> Tensor:

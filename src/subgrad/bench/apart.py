@@ -1,0 +1,105 @@
+"""Torch's own contenders, in a process of their own: no kernel of ours is registered there, to be paid for by torch.
+
+They take their turns in between ours: one waits while the other is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import torch
+
+from subgrad.bench.rows import Row, rows
+from subgrad.bench.run import Run
+from subgrad.conventions import Convention
+
+_SERVE = "from subgrad.bench.apart import serve; serve()"
+
+
+class Apart:
+    """The other process, from the first contender in it until the block is left."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, row: Row, size: int, dtype: torch.dtype, device: str, contender: str, seconds: float) -> ApartRun:
+        self.ask("make", row.name, size, str(dtype).removeprefix("torch."), device, contender, seconds)
+        return ApartRun(self, contender)
+
+    def ask(self, *question: Any) -> Any:
+        """Send a question, and wait for the answer.
+
+        Raises:
+            RuntimeError: what was raised there.
+        """
+        process = self._process = self._process or _started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(question) + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the process that measures torch alone ended with status {process.wait()}")
+        found, error = json.loads(answer)
+        if error:
+            raise RuntimeError(error)
+        return found
+
+    def __enter__(self) -> Apart:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+class ApartRun:
+    """A contender there, as `Run` is here."""
+
+    def __init__(self, apart: Apart, contender: str):
+        self._apart, self._contender = apart, contender
+
+    def once(self) -> tuple[float, float, float]:
+        return self._apart.ask("once", self._contender)
+
+    def kept(self) -> int:
+        return self._apart.ask("kept", self._contender)
+
+
+def _started() -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", _SERVE]
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    process.stdin.write(f"{torch.get_num_threads()}\n")
+    return process
+
+
+def serve() -> None:
+    """The other end: answers to questions, a line each; whatever else is printed goes to the errors."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    torch.set_num_threads(int(sys.stdin.readline()))
+    runs: dict[str, Run] = {}
+    for line in sys.stdin:
+        try:
+            answer = _answer(runs, *json.loads(line)), None
+        except RuntimeError as error:
+            answer = None, str(error)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _answer(runs: dict[str, Run], what: str, *rest: Any) -> Any:
+    if what == "make":
+        name, size, dtype, device, contender, seconds = rest
+        (row,) = rows([name])
+        torch.compiler.reset()  # else Dynamo would give up: too many functions of one code
+        inputs = row.inputs(size, getattr(torch, dtype), device)
+        runs[contender] = Run(row, inputs, contender, Convention("torch"), device, seconds)
+        return None
+    return getattr(runs[rest[0]], what)()

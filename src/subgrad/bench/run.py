@@ -1,0 +1,88 @@
+"""One contender: a row under a convention, timed, and what it keeps for its backward."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch import config as functorch_config
+
+from subgrad.apply.use import use
+from subgrad.bench.rows import Row
+from subgrad.conventions import Convention
+
+
+class Run:
+    """A contender, warmed up."""
+
+    def __init__(self, row: Row, inputs: list[Tensor], contender: str, chosen: Convention, device: str, seconds: float):
+        self.row, self.inputs, self.device = row, inputs, device
+        self.scope = partial(use, chosen if contender.startswith("subgrad") else "torch")
+        self.call: Callable[..., Tensor] = torch.compile(row.call) if "compiled" in contender else row.call
+        self.clock = Clock(device, seconds)
+        with self.scope(), functorch_config.patch(donated_buffer=False):
+            self.cotangent = torch.randn_like(self.forward().detach())
+            self.clock.calibrate(self.both)
+
+    def forward(self) -> Tensor:
+        # What overwrites its input is given one of its own, in every contender.
+        return self.call(*(each + 0 for each in self.inputs)) if self.row.in_place else self.call(*self.inputs)
+
+    def both(self) -> None:
+        torch.autograd.grad(self.forward(), self.inputs, self.cotangent)
+
+    def once(self) -> tuple[float, float, float]:
+        # A compiled graph that gives its buffers away would run backward only once.
+        with self.scope(), functorch_config.patch(donated_buffer=False):
+            return self.clock(self.forward), self._backward(), self.clock(self.both)
+
+    def _backward(self) -> float:
+        out = self.forward()
+        return self.clock(lambda: torch.autograd.grad(out, self.inputs, self.cotangent, retain_graph=True))
+
+    def kept(self) -> int:
+        """The bytes that the graph holds, the result aside; inputs too, if only the graph holds them."""
+        saved: dict[int, int] = {}
+
+        def note(tensor: Tensor) -> Tensor:
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with self.scope(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            out = self.forward()
+        return sum(size for pointer, size in saved.items() if pointer != out.untyped_storage().data_ptr())
+
+
+class Clock:
+    """Milliseconds of a call: enough of them in a row to fill the wanted time."""
+
+    def __init__(self, device: str, seconds: float):
+        self._device, self._seconds, self._calls, self._is_waited_for = device, seconds, 1, False
+
+    def calibrate(self, call: Callable[[], Any]) -> None:
+        for _ in range(3):
+            call()
+        milliseconds = self(call)
+        self._calls = max(1, min(1000, int(self._seconds * 1e3 / max(milliseconds, 1e-3))))
+        self._is_waited_for = milliseconds > 0.2
+
+    def __call__(self, call: Callable[[], Any]) -> float:
+        if self._device == "cuda":
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            if self._is_waited_for:  # what takes long is queued behind something, so that the device never idles
+                torch.cuda._sleep(1_000_000)
+            start.record()
+            for _ in range(self._calls):
+                call()
+            end.record()
+            torch.cuda.synchronize()
+            return start.elapsed_time(end) / self._calls
+        begin = time.perf_counter()
+        for _ in range(self._calls):
+            call()
+        return (time.perf_counter() - begin) * 1e3 / self._calls

@@ -1,0 +1,140 @@
+"""Layers that torch fuses: the value is f(x) to the bit, the element is the gradient a little further on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import subgrad
+from clarke.layers import (
+    ATTENTION,
+    DISTANCES,
+    DROPOUT,
+    NORMALISED,
+    POOLED,
+    RECURRENT,
+    Layer,
+    assert_gradient_is_that_a_little_further_on,
+    assert_values_are_those_of_the_program,
+)
+from subgrad.clarke import Refused, around
+
+LAYERS = {**RECURRENT, **ATTENTION, **NORMALISED, **POOLED, **DISTANCES, **DROPOUT}
+layers = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+
+
+@layers
+def test_values_are_those_of_the_program_to_the_bit(layer: Layer) -> None:
+    """In single precision, for which most is fused."""
+    assert_values_are_those_of_the_program(*layer.program("cpu", torch.float32))
+
+
+@layers
+def test_the_element_is_the_gradient_a_little_further_on(layer: Layer) -> None:
+    assert_gradient_is_that_a_little_further_on(*layer.program("cpu"))
+
+
+def test_dropout_inside_a_fused_kernel_is_refused_where_kinks_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(around, "_is_fused", lambda arguments: True)  # as on CUDA
+
+    def program(x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).sum() + x.abs().sum()
+
+    with pytest.raises(Refused, match=rf"scaled_dot_product_attention at .*{__name__.split('.')[-1]}.py:\d+ draws"):
+        subgrad.grad(program)(torch.zeros(1, 1, 2, 3))
+    x = torch.ones(1, 1, 2, 3)
+    assert_values_are_those_of_the_program(program, x)
+
+
+def test_so_is_dropout_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When kinks are expected, and would not be looked for."""
+    monkeypatch.setattr(around, "_is_fused", lambda arguments: True)
+    dropout = 0.0
+
+    def program(x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x + 1, x, dropout_p=dropout).sum() + x.abs().sum()
+
+    gradient, x = subgrad.grad(program), torch.zeros(1, 1, 2, 3)
+    gradient(x)
+    dropout = 0.5
+    with pytest.raises(Refused, match="draws the random numbers"):
+        gradient(x)
+
+
+def test_a_window_of_many_ties_is_one() -> None:
+    """256 of them: more than a byte counts."""
+    x = torch.zeros(1, 1, 16, 16)
+    assert subgrad.element(lambda x: F.adaptive_max_pool2d(x, 1).sum())(x).kinks == 1
+
+
+def test_one_number_is_for_all_dimensions_of_a_window() -> None:
+    x = torch.zeros(1, 1, 4, 4)
+    for given in (2, [2], (2, 2)):
+        found = subgrad.grad(lambda x: F.max_pool2d(x, given, padding=0).sum())(x)  # noqa: B023
+        assert F.avg_pool2d(found, 2).tolist() == [[[[0.25, 0.25], [0.25, 0.25]]]]
+    with subgrad.use("min-norm"):
+        assert torch.func.grad(lambda x: F.max_pool2d(x, [2]).sum())(x).unique().tolist() == [0.25]
+
+
+def test_indices_of_windows_that_nothing_decides_are_refused_where_they_matter() -> None:
+    def program(x: Tensor) -> Tensor:
+        _, index = F.max_pool1d((x * x)[None, None], 2, return_indices=True)
+        return x[index[0, 0]].sum()
+
+    with pytest.raises(Refused, match="max_pool"):
+        subgrad.grad(program)(torch.zeros(4))
+
+
+def test_ties_that_come_and_go_are_decided_when_they_are_met() -> None:
+    """A program is expected to meet the kinks that it met; where it meets more it is run once more, not twice."""
+    runs = []
+
+    def program(x: Tensor, shift: Tensor) -> Tensor:
+        runs.append(None)
+        return F.relu(x).sum() - F.relu(-x).sum() + F.relu(x + shift).sum() - F.relu(-x - shift).sum()
+
+    gradient, x = subgrad.grad(program), torch.zeros(3)
+    counts = []
+    for shift in (1.0, 1.0, 0.0, 0.0, 1.0):
+        runs.clear()
+        assert gradient(x, torch.tensor(shift)).tolist() == [2.0, 2.0, 2.0]
+        counts.append(len(runs))
+    assert counts == [3, 2, 3, 2, 2]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_formulas_of_cells_are_those_of_torch(bias: bool) -> None:
+    """On CUDA they take the place of fused ones, in the tangent pass."""
+    torch.manual_seed(0)
+    x, h, c = torch.randn(2, 4), torch.randn(2, 3), torch.randn(2, 3)
+    for kind, formula, state in ((nn.LSTMCell, around.lstm_cell, c), (nn.GRUCell, around.gru_cell, h)):
+        cell = kind(4, 3, bias=bias)
+        given = [x @ cell.weight_ih.T, h @ cell.weight_hh.T, state, cell.bias_ih, cell.bias_hh]
+        wanted = cell(x, (h, c)) if kind is nn.LSTMCell else (cell(x, h),)
+        torch.testing.assert_close(formula(*given), wanted)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_layouts_do_not_matter(layout: torch.memory_format) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.MaxPool2d(2), nn.ReLU()).double()
+    x = torch.randn(4, 2, 6, 6).round().double().contiguous(memory_format=layout)
+    assert_gradient_is_that_a_little_further_on(lambda x: model(x.abs()).sum(), x)
+
+
+def test_autocast_gives_the_value_of_the_program() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), torch.randn(5, 4)
+    nn.init.zeros_(model[0].bias)
+    x[0] = 0
+
+    def program(weight: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return torch.func.functional_call(model, {"0.weight": weight}, (x,)).float().square().sum()
+
+    value, gradient = subgrad.value_and_grad(program)(model[0].weight.detach())
+    assert torch.equal(value, program(model[0].weight.detach()))
+    assert gradient.dtype is torch.float32
+    assert gradient.isfinite().all()
