@@ -23,7 +23,7 @@ from subgrad.audit.site import Site
 from subgrad.audit.switches import Switchboard
 from subgrad.conventions import Convention, convention
 
-EVERY = 10  # steps, of which one is recorded: what keeps the cost within 1.1 of a plain step (docs/audit.md)
+EVERY = 10  # steps, of which one is recorded: it may take twice as long and cost a tenth (benchmarks/audit.py)
 # Called after every step with the number of it, and after those that were recorded with what was met.
 Listener = Callable[[int, Mapping[str, float]], None]
 

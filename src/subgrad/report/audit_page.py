@@ -125,13 +125,17 @@ def _gradients(effects: Sequence[Effect]) -> str:
         return ""
     heat = charts.heat(effects)
     lines = "".join(_causes(effect) for effect in effects)
-    head = "".join(
-        f"<th>{name}</th>" for name in ("step", "from", "to", "line", "operator", "parameters", "entries", "signs")
-    )
-    if not lines:
+    words, numbers = ("step", "from", "to", "line", "operator"), ("parameters", "entries", "signs")
+    head = "".join(f"<th>{name}</th>" for name in words)
+    head += "".join(f'<th class="number">{name}</th>' for name in numbers)
+    if not any(effect.differing for effect in effects):
         return "<p>No gradient differs between the conventions that were compared.</p>"
     caption = '<p class="soft">Relative difference of each parameter\'s gradient, by step.</p>' if heat else ""
-    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+    table = (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+        if lines
+        else ""
+    )
     return f'{caption}<div class="scroll">{heat}</div>{table}'
 
 
