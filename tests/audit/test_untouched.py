@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import subgrad
 from subgrad.apply.passing import here
+from subgrad.audit.comparing import _repeatable
 
 
 class Net(nn.Module):
@@ -83,6 +84,8 @@ def hooks() -> tuple[Any, ...]:
         torch.autograd.backward,
         here.current,
         torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.enabled,
     )
 
 
@@ -106,6 +109,12 @@ def test_nothing_is_left_whatever_is_raised_and_what_was_recorded_is_kept(error:
     with nothing_left(), pytest.raises(error):
         run()
     assert audit.hits == 3
+
+
+def test_kernels_that_repeat_are_asked_for_and_taken_back() -> None:
+    with nothing_left(), _repeatable():
+        assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.enabled) == (True, True)
+        assert torch.are_deterministic_algorithms_enabled()
 
 
 def test_an_audit_inside_another_is_refused() -> None:

@@ -59,12 +59,16 @@ _set_deterministic = torch._C._set_deterministic_algorithms
 def _repeatable() -> Iterator[None]:
     """As far as torch has kernels that give the same gradients twice, they are used."""
     kept = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    with warnings.catch_warnings(), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+    cudnn: Any = torch.backends.cudnn
+    chosen = cudnn.deterministic, cudnn.benchmark
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _set_deterministic(True, warn_only=True)
+        cudnn.deterministic, cudnn.benchmark = True, False
         try:
             yield
         finally:
+            cudnn.deterministic, cudnn.benchmark = chosen
             _set_deterministic(kept[0], warn_only=kept[1])
 
 
