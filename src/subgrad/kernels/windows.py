@@ -21,6 +21,8 @@ from subgrad.kernels.packed import DTYPES
 from subgrad.kinks.windows import regular
 
 _BLOCK = 512
+# Bits below say which entries of a window tie, those from here on how many.
+_COUNT_AT = {torch.int16: 11, torch.int32: 26}
 _NAMES = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
@@ -59,15 +61,16 @@ class Geometry:
 
     @property
     def is_shareable(self) -> bool:
-        """Whether windows are not spread out, and a number has a bit for each of their entries."""
-        return self.numbers[-2:] == (1, 1) and prod(self.constants[2:4]) < 32
+        """Whether windows are not spread out, and a number has a bit for each of their entries, and their count."""
+        return self.numbers[-2:] == (1, 1) and prod(self.constants[2:4]) <= _COUNT_AT[torch.int32]
 
-    def find_ties(self, x: Tensor, values: Tensor, found: Tensor, each: bool) -> None:
+    def find_ties(self, x: Tensor, values: Tensor, found: Tensor, count_at: int = 0) -> None:
         tensors = (x.detach(), values.detach(), found)
-        self._launch("find_ties", values.numel(), x, tensors, self.numbers, each)
+        self._launch("find_ties", values.numel(), x, tensors, self.numbers, count_at)
 
     def share(self, bits: Tensor, cotangent: Tensor, gradient: Tensor) -> None:
-        self._launch("share_windows", gradient.numel(), gradient, (bits, cotangent, gradient), self.numbers[:-2])
+        tensors = (bits, cotangent, gradient)
+        self._launch("share_windows", gradient.numel(), gradient, tensors, self.numbers[:-2], _COUNT_AT[bits.dtype])
 
     def _launch(
         self, name: str, size: int, x: Tensor, tensors: Sequence[Tensor], numbers: tuple[int, ...], *more: Any
@@ -82,7 +85,7 @@ def ties(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
     if geometry is None:
         return None
     found = torch.zeros((), dtype=torch.int32, device=x.device)
-    geometry.find_ties(x, values, found, each=False)
+    geometry.find_ties(x, values, found)
     return found
 
 
@@ -91,9 +94,9 @@ def shared(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> 
     geometry = Geometry.of(x, values, arguments)
     if geometry is None or not geometry.is_shareable or forward_ad._current_level >= 0:
         return None
-    entries = prod(geometry.constants[2:4])
-    bits = torch.empty_like(values, dtype=torch.int16 if entries < 16 else torch.int32)
-    geometry.find_ties(x, values, bits, each=True)
+    dtype = torch.int16 if prod(geometry.constants[2:4]) <= _COUNT_AT[torch.int16] else torch.int32
+    bits = torch.empty_like(values, dtype=dtype)
+    geometry.find_ties(x, values, bits, _COUNT_AT[dtype])
     return through(_Shared, x, alias(values), indices, bits, geometry)
 
 
@@ -126,8 +129,8 @@ def _by_torch(x: Tensor, bits: Tensor, cotangent: Tensor, geometry: Geometry) ->
     """The shares with torch's operators, for cotangents that are differentiated, batched or traced."""
     positions, planes = regular(x, *geometry.arguments).positions, x.shape[:-2].numel()
     hits = [((bits >> number) & 1).reshape(planes, -1) for number in range(positions.shape[-1])]
-    count = torch.stack(hits).sum(0).clamp(min=1)
-    shares = cotangent.reshape(planes, -1) / count
+    count = (bits >> _COUNT_AT[bits.dtype]).clamp(min=1)
+    shares = (cotangent / count).reshape(planes, -1)
     found = x.new_zeros(planes, x.shape[-2:].numel())
     for hit, position in zip(hits, positions.unbind(-1), strict=True):
         found = found.index_add(1, position, torch.where(hit == 1, shares, 0))
