@@ -244,6 +244,48 @@ def find_ties(
 
 
 @triton.jit
+def look_ahead(
+    x_ptr, tangent_ptr, values_ptr, chosen_ptr, flags_ptr, size, channels, height, width, out_height, out_width,
+    pad_y, pad_x, dilate_y, dilate_x, STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr,
+    KERNEL_X: tl.constexpr, LAST: tl.constexpr, INDEX: tl.constexpr, OF_SEVERAL_THE_LAST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """In windows that hold their largest entry twice, the position of the one whose tangent is largest.
+
+    Two flags: whether there is such a window, and one in which tangents tie as well.
+    """
+    at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    value = tl.load(values_ptr + at, mask=inside)
+    plane, down, across, channel = _place(at, channels, out_height, out_width, LAST)
+    count, level = tl.zeros([BLOCK], dtype=tl.int32), tl.zeros([BLOCK], dtype=tl.int32)
+    best = tl.full([BLOCK], float("-inf"), dtype=_wide(value).dtype)
+    chosen = tl.zeros([BLOCK], dtype=tl.int64)
+    for i in tl.static_range(KERNEL_Y):
+        for j in tl.static_range(KERNEL_X):
+            y, x = down * STEP_Y - pad_y + i * dilate_y, across * STEP_X - pad_x + j * dilate_x
+            valid = inside & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+            place = (plane * height + y) * width + x
+            if LAST:
+                place = place * channels + channel
+            hit = valid & (tl.load(x_ptr + place, mask=valid) == value)
+            ahead = _wide(tl.load(tangent_ptr + place, mask=hit, other=0.0))
+            # What is nan is ahead of all, as for torch; and -inf counts, too.
+            leads = hit & ((count == 0) | (ahead > best) | ((ahead != ahead) & (best == best)))
+            is_level = hit & (count > 0) & (ahead == best)
+            level = tl.where(leads, 1, level + is_level.to(tl.int32))
+            takes = (leads | is_level) if OF_SEVERAL_THE_LAST else leads
+            chosen = tl.where(takes, (y * width + x).to(tl.int64), chosen)
+            best = tl.where(leads, ahead, best)
+            count += hit.to(tl.int32)
+    tl.store(chosen_ptr + at, chosen, mask=inside & (count > 1))
+    if tl.max(count, axis=0) > 1:
+        tl.store(flags_ptr, 1)
+    if tl.max(tl.where(count > 1, level, 0), axis=0) > 1:
+        tl.store(flags_ptr + 1, 1)
+
+
+@triton.jit
 def share_windows(
     bits_ptr, cotangent_ptr, gradient_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
     STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr,

@@ -72,6 +72,10 @@ class Geometry:
         tensors = (bits, cotangent, gradient)
         self._launch("share_windows", gradient.numel(), gradient, tensors, self.numbers[:-2], _COUNT_AT[bits.dtype])
 
+    def look_ahead(self, x: Tensor, tangent: Tensor, values: Tensor, chosen: Tensor, flags: Tensor, last: bool) -> None:
+        tensors = (x.detach(), tangent, values.detach(), chosen, flags)
+        self._launch("look_ahead", values.numel(), x, tensors, self.numbers, last)
+
     def _launch(
         self, name: str, size: int, x: Tensor, tensors: Sequence[Tensor], numbers: tuple[int, ...], *more: Any
     ) -> None:
@@ -79,25 +83,35 @@ class Geometry:
         launch(name, -(-size // _BLOCK), tensors, (size, *numbers), (*self.constants, index, *more, _BLOCK))
 
 
-def ties(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
-    """Whether any window of `max_pool2d` holds its largest entry twice, as a flag on the device; None if not seen."""
-    geometry = Geometry.of(x, values, arguments)
-    if geometry is None:
-        return None
-    found = torch.zeros((), dtype=torch.int32, device=x.device)
-    geometry.find_ties(x, values, found)
-    return found
+class OnCuda:
+    """See `ForWindows`."""
 
+    def ties(self, x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
+        geometry = Geometry.of(x, values, arguments)
+        if geometry is None:
+            return None
+        found = torch.zeros((), dtype=torch.int32, device=x.device)
+        geometry.find_ties(x, values, found)
+        return found
 
-def shared(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
-    """The values, with a derivative that tied windows share among their largest entries; None if not made for it."""
-    geometry = Geometry.of(x, values, arguments)
-    if geometry is None or not geometry.is_shareable or forward_ad._current_level >= 0:
-        return None
-    dtype = torch.int16 if prod(geometry.constants[2:4]) <= _COUNT_AT[torch.int16] else torch.int32
-    bits = torch.empty_like(values, dtype=dtype)
-    geometry.find_ties(x, values, bits, _COUNT_AT[dtype])
-    return through(_Shared, x, alias(values), indices, bits, geometry)
+    def shared(self, x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
+        geometry = Geometry.of(x, values, arguments)
+        if geometry is None or not geometry.is_shareable or forward_ad._current_level >= 0:
+            return None
+        dtype = torch.int16 if prod(geometry.constants[2:4]) <= _COUNT_AT[torch.int16] else torch.int32
+        bits = torch.empty_like(values, dtype=dtype)
+        geometry.find_ties(x, values, bits, _COUNT_AT[dtype])
+        return through(_Shared, x, alias(values), indices, bits, geometry)
+
+    def ahead(
+        self, x: Tensor, tangent: Tensor, values: Tensor, indices: Tensor, arguments: Arguments, last: bool
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        geometry = Geometry.of(x, values, arguments)
+        if geometry is None or not is_memory(tangent) or tangent.dtype is not x.dtype:
+            return None
+        chosen, flags = indices.clone(memory_format=geometry.layout), torch.zeros(2, dtype=torch.int32, device=x.device)
+        geometry.look_ahead(x, tangent.contiguous(memory_format=geometry.layout), values, chosen, flags, last)
+        return chosen, flags[0], flags[1]
 
 
 class _Shared(Gate):
