@@ -100,7 +100,8 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         if values.numel() == 0:
             return values, indices
         x = arguments["self"]
-        found = _shortened(x, values, indices, arguments) if windows_of is regular else None
+        shortcut = shortcuts.for_windows() if windows_of is regular else None
+        found = None if shortcut is None else shortcut.shared(x, values, indices, arguments)
         if found is not None:
             return found, indices
         windows = windows_of(x, *(arguments[name] for name in names))
@@ -116,14 +117,6 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         return _valued(means, values), indices
 
     return repair
-
-
-def _shortened(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
-    shortcut = shortcuts.for_windows()
-    flag = None if shortcut is None else shortcut.ties(x, values, arguments)
-    if shortcut is None or flag is None:
-        return None
-    return shortcut.shared(x, values, indices, arguments) if flag.item() else values
 
 
 def _means_of_all(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -> Tensor:

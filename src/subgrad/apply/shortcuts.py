@@ -73,7 +73,7 @@ class ForWindows(Protocol):
         ...
 
     def shared(self, x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
-        """The values, with a derivative that tied windows share among their largest entries."""
+        """The values; if windows tie, with a derivative that these share among their largest entries."""
         ...
 
     def ahead(

@@ -211,7 +211,7 @@ def _place(at, channels, height, width, LAST: tl.constexpr):
 
 @triton.jit
 def find_ties(
-    x_ptr, values_ptr, found_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
+    x_ptr, values_ptr, flag_ptr, bits_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
     dilate_y, dilate_x, STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr,
     LAST: tl.constexpr, INDEX: tl.constexpr, COUNT_AT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -238,9 +238,9 @@ def find_ties(
                 bits |= hit << (i * KERNEL_X + j)
     if COUNT_AT:
         bits |= count << COUNT_AT
-        tl.store(found_ptr + at, tl.where(count > 1, bits, 0).to(found_ptr.dtype.element_ty), mask=inside)
-    elif tl.max(count, axis=0) > 1:
-        tl.store(found_ptr, 1)
+        tl.store(bits_ptr + at, tl.where(count > 1, bits, 0).to(bits_ptr.dtype.element_ty), mask=inside)
+    if tl.max(count, axis=0) > 1:
+        tl.store(flag_ptr, 1)
 
 
 @triton.jit

@@ -64,9 +64,13 @@ class Geometry:
         """Whether windows are not spread out, and a number has a bit for each of their entries, and their count."""
         return self.numbers[-2:] == (1, 1) and prod(self.constants[2:4]) <= _COUNT_AT[torch.int32]
 
-    def find_ties(self, x: Tensor, values: Tensor, found: Tensor, count_at: int = 0) -> None:
-        tensors = (x.detach(), values.detach(), found)
+    def find_ties(self, x: Tensor, values: Tensor, bits: Tensor | None = None) -> Tensor:
+        """Whether there are any, as a flag; and which."""
+        flag = torch.zeros((), dtype=torch.int32, device=x.device)
+        tensors = (x.detach(), values.detach(), flag, flag if bits is None else bits)
+        count_at = 0 if bits is None else _COUNT_AT[bits.dtype]
         self._launch("find_ties", values.numel(), x, tensors, self.numbers, count_at)
+        return flag
 
     def share(self, bits: Tensor, cotangent: Tensor, gradient: Tensor) -> None:
         tensors = (bits, cotangent, gradient)
@@ -88,11 +92,7 @@ class OnCuda:
 
     def ties(self, x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
         geometry = Geometry.of(x, values, arguments)
-        if geometry is None:
-            return None
-        found = torch.zeros((), dtype=torch.int32, device=x.device)
-        geometry.find_ties(x, values, found)
-        return found
+        return None if geometry is None else geometry.find_ties(x, values)
 
     def shared(self, x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
         geometry = Geometry.of(x, values, arguments)
@@ -100,7 +100,8 @@ class OnCuda:
             return None
         dtype = torch.int16 if prod(geometry.constants[2:4]) <= _COUNT_AT[torch.int16] else torch.int32
         bits = torch.empty_like(values, dtype=dtype)
-        geometry.find_ties(x, values, bits, _COUNT_AT[dtype])
+        if not geometry.find_ties(x, values, bits).item():
+            return values
         return through(_Shared, x, alias(values), indices, bits, geometry)
 
     def ahead(
