@@ -20,12 +20,13 @@ def shared(x: Tensor, pooling: tuple[Any, ...]) -> Tensor:
     """As on a CUDA device, but with bits from torch's operators."""
     values, indices = torch.ops.aten.max_pool2d_with_indices(x.detach(), *pooling)
     hits = [(entries == values) & exists for entries, exists in regular(x, *pooling).columns(x.detach())]
-    bits = torch.stack([hit.short() << number for number, hit in enumerate(hits)]).sum(0)
-    bits[torch.stack(hits).sum(0) < 2] = 0
+    count = torch.stack(hits).sum(0)
+    bits = torch.stack([hit.long() << number for number, hit in enumerate(hits)]).sum(0) + (count << 11)
+    bits = torch.where(count > 1, bits, 0).short()
     return through(_Shared, x, values, indices, bits, Geometry(pooling, (), ()))
 
 
-@pytest.mark.parametrize("name", POOLINGS)
+@pytest.mark.parametrize("name", ["side by side", "overlapping", "spread out"])
 def test_gradients_and_second_derivatives_are_those_of_the_plain_rule(name: str) -> None:
     pooling, x = POOLINGS[name], integers(torch.float64, "cpu").requires_grad_()
     with subgrad.use("min-norm"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 
 import subgrad
 from subgrad.apply import shortcuts
-from subgrad.kernels.windows import ties
+from subgrad.kernels.windows import OnCuda
+from subgrad.kinks.windows import regular
 
 pytestmark = pytest.mark.gpu
 
@@ -36,7 +38,7 @@ def test_ties_are_found(name: str, layout: str) -> None:
     arguments = dict(zip(NAMES, POOLINGS[name], strict=True))
 
     def found(x: Tensor) -> bool:
-        flag = ties(x, pooled(x, POOLINGS[name]), arguments)
+        flag = OnCuda().ties(x, pooled(x, POOLINGS[name]), arguments)
         assert flag is not None
         return bool(flag)
 
@@ -84,6 +86,33 @@ def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
     assert not torch.equal(one, other)
     one[0, 0, :4, :4] = other[0, 0, :4, :4] = 0
     assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", POOLINGS)
+def test_of_tied_entries_the_one_ahead_is_found(name: str, layout: str, last: bool) -> None:
+    """As among the largest entries of each window, one window after the other."""
+    x, arguments = integers(torch.float32, "cuda", LAYOUTS[layout]), dict(zip(NAMES, POOLINGS[name], strict=True))
+    tangent = torch.randint(-1, 2, x.shape, generator=torch.Generator().manual_seed(1)).to(x)
+    values, indices = torch.ops.aten.max_pool2d_with_indices(x, *POOLINGS[name])
+    found = OnCuda().ahead(x, tangent, values, indices, arguments, last)
+    assert found is not None
+    windows = regular(x.cpu(), *POOLINGS[name])
+    flat, ahead, best = (each.cpu().flatten(-2) for each in (x, tangent, values))
+    chosen = found[0].cpu().flatten(-2)
+    levels = False
+    for n, c, output in product(*map(range, best.shape)):
+        places = windows.positions[output][windows.valid[output]].tolist()
+        tied = [place for place in places if flat[n, c, place] == best[n, c, output]]
+        if len(tied) < 2:
+            wanted = indices.cpu().flatten(-2)[n, c, output].item()
+        else:
+            most = max(float(ahead[n, c, place]) for place in tied)
+            level = [place for place in tied if ahead[n, c, place] == most]
+            levels, wanted = levels or len(level) > 1, level[-1 if last else 0]
+        assert chosen[n, c, output] == wanted
+    assert [bool(flag) for flag in found[1:]] == [True, levels]
 
 
 def test_the_result_may_be_overwritten() -> None:

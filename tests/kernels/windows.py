@@ -11,6 +11,7 @@ NAMES = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 POOLINGS = {
     "side by side": ([2, 2], [], [0, 0], [1, 1], False),
     "overlapping": ([3, 3], [2, 2], [1, 1], [1, 1], True),
+    "large": ([4, 5], [3, 2], [2, 0], [1, 1], False),
     "spread out": ([2, 3], [1, 2], [0, 1], [2, 1], False),
 }
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}

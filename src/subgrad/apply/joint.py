@@ -100,7 +100,8 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         if values.numel() == 0:
             return values, indices
         x = arguments["self"]
-        found = shortcuts.shared_windows(x, values, indices, arguments) if windows_of is regular else None
+        shortcut = shortcuts.for_windows() if windows_of is regular else None
+        found = None if shortcut is None else shortcut.shared(x, values, indices, arguments)
         if found is not None:
             return found, indices
         windows = windows_of(x, *(arguments[name] for name in names))

@@ -65,28 +65,34 @@ def for_graphs(op: str) -> Composition | None:
     return _for_graphs.get(op)
 
 
-# From input, values and arguments of `max_pool2d`: whether a window is tied, as a flag on the device; None if not seen.
-WindowLook = Callable[[Tensor, Tensor, Arguments], "Tensor | None"]
-# From input, values, indices and arguments: the values with a derivative that tied windows share, or None.
-WindowShare = Callable[[Tensor, Tensor, Tensor, Arguments], "Tensor | None"]
-_for_windows: list[tuple[WindowLook, WindowShare]] = []
+class ForWindows(Protocol):
+    """One pass over the windows of `max_pool2d`, where torch's operators take one for each place; None if not seen."""
+
+    def ties(self, x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
+        """Whether any window holds its largest entry twice: a flag that nobody has waited for."""
+        ...
+
+    def shared(self, x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
+        """The values; if windows tie, with a derivative that these share among their largest entries."""
+        ...
+
+    def ahead(
+        self, x: Tensor, tangent: Tensor, values: Tensor, indices: Tensor, arguments: Arguments, last: bool
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Of a window's largest entries the one whose tangent is largest, of several the first or the last: its index;
+        and whether any window is tied, and in its tangents too."""
+        ...
 
 
-def offer_for_windows(look: WindowLook, share: WindowShare) -> None:
-    _for_windows.append((look, share))
+_for_windows: list[ForWindows] = []
 
 
-def ties_in_windows(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
-    """A flag that nobody has waited for."""
-    return next((flag for look, _ in _for_windows if (flag := look(x, values, arguments)) is not None), None)
+def offer_for_windows(shortcut: ForWindows) -> None:
+    _for_windows.append(shortcut)
 
 
-def shared_windows(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
-    """The values of `max_pool2d`, as they are where no window is tied, else with a derivative that they share."""
-    flag = ties_in_windows(x, values, arguments)
-    if flag is None or not flag.item():
-        return None if flag is None else values
-    return next((out for _, share in _for_windows if (out := share(x, values, indices, arguments)) is not None), None)
+def for_windows() -> ForWindows | None:
+    return _for_windows[0] if _for_windows else None
 
 
 class Memory:

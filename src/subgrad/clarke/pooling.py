@@ -21,7 +21,7 @@ from subgrad.kinks.windows import Windows, adaptive, fractional, regular
 class Pooled(Selection):
     """The rule of max-pooling; a branch is the numbers of the windows that tie, and the positions of what they take.
 
-    All other windows take what torch's own operator does, whichever pass it is.
+    All other windows take what torch's own operator does, whichever pass it is. No numbers: positions for all.
     """
 
     def __init__(self, dims: int, windows_of: Callable[..., Windows]):
@@ -32,10 +32,10 @@ class Pooled(Selection):
         best, _ = out
         if best.numel() == 0:
             return False
-        if call.op.op == "max_pool2d_with_indices":
-            flag = shortcuts.ties_in_windows(call.arguments["self"], best, call.arguments)
-            if flag is not None:
-                return flag
+        shortcut = _shortcut(call)
+        flag = None if shortcut is None else shortcut.ties(call.arguments["self"], best, call.arguments)
+        if flag is not None:
+            return flag
         return _tied(self._windows(call), call.arguments["self"], best, 0.0).any()
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
@@ -44,11 +44,17 @@ class Pooled(Selection):
     def _windows(self, call: Call) -> Windows:
         return self.windows_of(call.arguments["self"], *(call.arguments[name] for name in self.names))
 
-    def decide(self, call: Call, at: Decide) -> tuple[Tensor, Tensor]:
+    def decide(self, call: Call, at: Decide) -> tuple[Tensor | None, Tensor]:
         x, moved = call.arguments["self"], tangent(call.arguments["self"])
         assert moved is not None
-        best, _ = _native(call)
+        best, indices = _native(call)
         with values():
+            shortcut = None if at.tol > 0 else _shortcut(call)
+            if shortcut is not None:
+                found = shortcut.ahead(x, moved, best, indices, call.arguments, at.flip is not None)
+                if found is not None:
+                    indices, call.memo["met"], call.memo["undecided"] = found
+                    return None, indices
             windows = self._windows(call)
             tied = _tied(windows, x, best, at.tol).flatten().nonzero().squeeze(1)
             plane, positions, valid = windows.of(tied)
@@ -60,11 +66,14 @@ class Pooled(Selection):
             call.memo["undecided"] = level_with(candidates, ahead, chosen).sum(-1) > 1
             return tied, positions.gather(-1, chosen).squeeze(-1)
 
-    def along(self, call: Call, branch: tuple[Tensor, Tensor]) -> Any:
+    def along(self, call: Call, branch: tuple[Tensor | None, Tensor]) -> Any:
         x, (tied, positions) = call.arguments["self"], branch
         best, indices = _native(call)
-        with values():
-            indices = indices.flatten().index_copy(0, tied, positions).view_as(indices)
+        if tied is None:
+            indices = positions
+        else:
+            with values():
+                indices = indices.flatten().index_copy(0, tied, positions).view_as(indices)
         call.memo["indices"] = [indices]
         if not carries_tangents_alone():
             return valued(self._picked(x, indices), best), indices
@@ -76,6 +85,10 @@ class Pooled(Selection):
 
     def _picked(self, x: Tensor, indices: Tensor) -> Tensor:
         return x.flatten(-self.dims).gather(-1, indices.flatten(-self.dims)).view_as(indices)
+
+
+def _shortcut(call: Call) -> shortcuts.ForWindows | None:
+    return shortcuts.for_windows() if call.op.op == "max_pool2d_with_indices" else None
 
 
 def _native(call: Call) -> tuple[Tensor, Tensor]:

@@ -16,12 +16,13 @@ from subgrad.apply.operators import operator
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
-from subgrad.kernels import packed, windows
+from subgrad.kernels import packed
 from subgrad.kernels.fused import Fused
 from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection
 from subgrad.kernels.masked import Mask
 from subgrad.kernels.nudged import FAMILY, Bounds, moved_bounds, nudged, nudged_in_place
 from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Straight, coding_of, only_given
+from subgrad.kernels.windows import OnCuda
 from subgrad.kinks.overloads import overload
 
 _SELF = ("self",)
@@ -159,4 +160,4 @@ def offer_all() -> None:
         shortcuts.offer_for_graphs(op, Fused(rows))
     for op in ("clamp", "clamp_min", "clamp_max"):
         shortcuts.offer(op, "AutogradCPU", Bounded(), BoundedInPlace())
-    shortcuts.offer_for_windows(windows.ties, windows.shared)
+    shortcuts.offer_for_windows(OnCuda())

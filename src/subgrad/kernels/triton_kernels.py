@@ -211,11 +211,14 @@ def _place(at, channels, height, width, LAST: tl.constexpr):
 
 @triton.jit
 def find_ties(
-    x_ptr, values_ptr, found_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
+    x_ptr, values_ptr, flag_ptr, bits_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
     dilate_y, dilate_x, STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr,
-    LAST: tl.constexpr, INDEX: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
+    LAST: tl.constexpr, INDEX: tl.constexpr, COUNT_AT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Whether any window holds its largest entry twice; ``EACH``: a bit for each of its entries that tie."""
+    """Whether any window holds its largest entry twice.
+
+    With a ``COUNT_AT``, for each window that does: a bit for each entry that ties and, from that bit on, how many do.
+    """
     at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     value = tl.load(values_ptr + at, mask=inside)
@@ -231,19 +234,62 @@ def find_ties(
                 place = place * channels + channel
             hit = (valid & (tl.load(x_ptr + place, mask=valid) == value)).to(tl.int32)
             count += hit
-            if EACH:
+            if COUNT_AT:
                 bits |= hit << (i * KERNEL_X + j)
-    if EACH:
-        tl.store(found_ptr + at, tl.where(count > 1, bits, 0).to(found_ptr.dtype.element_ty), mask=inside)
-    elif tl.max(count, axis=0) > 1:
-        tl.store(found_ptr, 1)
+    if COUNT_AT:
+        bits |= count << COUNT_AT
+        tl.store(bits_ptr + at, tl.where(count > 1, bits, 0).to(bits_ptr.dtype.element_ty), mask=inside)
+    if tl.max(count, axis=0) > 1:
+        tl.store(flag_ptr, 1)
+
+
+@triton.jit
+def look_ahead(
+    x_ptr, tangent_ptr, values_ptr, chosen_ptr, flags_ptr, size, channels, height, width, out_height, out_width,
+    pad_y, pad_x, dilate_y, dilate_x, STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr,
+    KERNEL_X: tl.constexpr, LAST: tl.constexpr, INDEX: tl.constexpr, OF_SEVERAL_THE_LAST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """In windows that hold their largest entry twice, the position of the one whose tangent is largest.
+
+    Two flags: whether there is such a window, and one in which tangents tie as well.
+    """
+    at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    value = tl.load(values_ptr + at, mask=inside)
+    plane, down, across, channel = _place(at, channels, out_height, out_width, LAST)
+    count, level = tl.zeros([BLOCK], dtype=tl.int32), tl.zeros([BLOCK], dtype=tl.int32)
+    best = tl.full([BLOCK], float("-inf"), dtype=_wide(value).dtype)
+    chosen = tl.zeros([BLOCK], dtype=tl.int64)
+    for i in tl.static_range(KERNEL_Y):
+        for j in tl.static_range(KERNEL_X):
+            y, x = down * STEP_Y - pad_y + i * dilate_y, across * STEP_X - pad_x + j * dilate_x
+            valid = inside & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+            place = (plane * height + y) * width + x
+            if LAST:
+                place = place * channels + channel
+            hit = valid & (tl.load(x_ptr + place, mask=valid) == value)
+            ahead = _wide(tl.load(tangent_ptr + place, mask=hit, other=0.0))
+            # What is nan is ahead of all, as for torch; and -inf counts, too.
+            leads = hit & ((count == 0) | (ahead > best) | ((ahead != ahead) & (best == best)))
+            is_level = hit & (count > 0) & (ahead == best)
+            level = tl.where(leads, 1, level + is_level.to(tl.int32))
+            takes = (leads | is_level) if OF_SEVERAL_THE_LAST else leads
+            chosen = tl.where(takes, (y * width + x).to(tl.int64), chosen)
+            best = tl.where(leads, ahead, best)
+            count += hit.to(tl.int32)
+    tl.store(chosen_ptr + at, chosen, mask=inside & (count > 1))
+    if tl.max(count, axis=0) > 1:
+        tl.store(flags_ptr, 1)
+    if tl.max(tl.where(count > 1, level, 0), axis=0) > 1:
+        tl.store(flags_ptr + 1, 1)
 
 
 @triton.jit
 def share_windows(
     bits_ptr, cotangent_ptr, gradient_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
     STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr,
-    LAST: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr,
+    LAST: tl.constexpr, INDEX: tl.constexpr, COUNT_AT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add to each entry's gradient its share of the cotangents of the tied windows in which it is largest."""
     at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
@@ -261,11 +307,8 @@ def share_windows(
                 window = window * channels + channel
             bits = tl.load(bits_ptr + window, mask=valid, other=0).to(tl.int32)
             hit = valid & (((bits >> (i * KERNEL_X + j).to(tl.int32)) & 1) == 1)
-            count = tl.zeros([BLOCK], dtype=tl.int32)
-            for each in tl.static_range(KERNEL_Y * KERNEL_X):
-                count += (bits >> each) & 1
             cotangent = tl.load(cotangent_ptr + window, mask=hit, other=0.0)
-            share = _divided(_wide(cotangent), _wide(tl.where(hit, count, 1).to(cotangent.dtype)))
+            share = _divided(_wide(cotangent), _wide((bits >> COUNT_AT).to(cotangent.dtype)))
             found += tl.where(hit, _wide(share.to(cotangent.dtype)), 0.0)
             is_hit = is_hit | hit
     tl.store(gradient_ptr + at, found.to(gradient.dtype), mask=is_hit)

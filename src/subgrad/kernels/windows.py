@@ -21,6 +21,8 @@ from subgrad.kernels.packed import DTYPES
 from subgrad.kinks.windows import regular
 
 _BLOCK = 512
+# Bits below say which entries of a window tie, those from here on how many.
+_COUNT_AT = {torch.int16: 11, torch.int32: 26}
 _NAMES = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
@@ -59,15 +61,24 @@ class Geometry:
 
     @property
     def is_shareable(self) -> bool:
-        """Whether windows are not spread out, and a number has a bit for each of their entries."""
-        return self.numbers[-2:] == (1, 1) and prod(self.constants[2:4]) < 32
+        """Whether windows are not spread out, and a number has a bit for each of their entries, and their count."""
+        return self.numbers[-2:] == (1, 1) and prod(self.constants[2:4]) <= _COUNT_AT[torch.int32]
 
-    def find_ties(self, x: Tensor, values: Tensor, found: Tensor, each: bool) -> None:
-        tensors = (x.detach(), values.detach(), found)
-        self._launch("find_ties", values.numel(), x, tensors, self.numbers, each)
+    def find_ties(self, x: Tensor, values: Tensor, bits: Tensor | None = None) -> Tensor:
+        """Whether there are any, as a flag; and which."""
+        flag = torch.zeros((), dtype=torch.int32, device=x.device)
+        tensors = (x.detach(), values.detach(), flag, flag if bits is None else bits)
+        count_at = 0 if bits is None else _COUNT_AT[bits.dtype]
+        self._launch("find_ties", values.numel(), x, tensors, self.numbers, count_at)
+        return flag
 
     def share(self, bits: Tensor, cotangent: Tensor, gradient: Tensor) -> None:
-        self._launch("share_windows", gradient.numel(), gradient, (bits, cotangent, gradient), self.numbers[:-2])
+        tensors = (bits, cotangent, gradient)
+        self._launch("share_windows", gradient.numel(), gradient, tensors, self.numbers[:-2], _COUNT_AT[bits.dtype])
+
+    def look_ahead(self, x: Tensor, tangent: Tensor, values: Tensor, chosen: Tensor, flags: Tensor, last: bool) -> None:
+        tensors = (x.detach(), tangent, values.detach(), chosen, flags)
+        self._launch("look_ahead", values.numel(), x, tensors, self.numbers, last)
 
     def _launch(
         self, name: str, size: int, x: Tensor, tensors: Sequence[Tensor], numbers: tuple[int, ...], *more: Any
@@ -76,25 +87,32 @@ class Geometry:
         launch(name, -(-size // _BLOCK), tensors, (size, *numbers), (*self.constants, index, *more, _BLOCK))
 
 
-def ties(x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
-    """Whether any window of `max_pool2d` holds its largest entry twice, as a flag on the device; None if not seen."""
-    geometry = Geometry.of(x, values, arguments)
-    if geometry is None:
-        return None
-    found = torch.zeros((), dtype=torch.int32, device=x.device)
-    geometry.find_ties(x, values, found, each=False)
-    return found
+class OnCuda:
+    """See `ForWindows`."""
 
+    def ties(self, x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
+        geometry = Geometry.of(x, values, arguments)
+        return None if geometry is None else geometry.find_ties(x, values)
 
-def shared(x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
-    """The values, with a derivative that tied windows share among their largest entries; None if not made for it."""
-    geometry = Geometry.of(x, values, arguments)
-    if geometry is None or not geometry.is_shareable or forward_ad._current_level >= 0:
-        return None
-    entries = prod(geometry.constants[2:4])
-    bits = torch.empty_like(values, dtype=torch.int16 if entries < 16 else torch.int32)
-    geometry.find_ties(x, values, bits, each=True)
-    return through(_Shared, x, alias(values), indices, bits, geometry)
+    def shared(self, x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
+        geometry = Geometry.of(x, values, arguments)
+        if geometry is None or not geometry.is_shareable or forward_ad._current_level >= 0:
+            return None
+        dtype = torch.int16 if prod(geometry.constants[2:4]) <= _COUNT_AT[torch.int16] else torch.int32
+        bits = torch.empty_like(values, dtype=dtype)
+        if not geometry.find_ties(x, values, bits).item():
+            return values
+        return through(_Shared, x, alias(values), indices, bits, geometry)
+
+    def ahead(
+        self, x: Tensor, tangent: Tensor, values: Tensor, indices: Tensor, arguments: Arguments, last: bool
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        geometry = Geometry.of(x, values, arguments)
+        if geometry is None or not is_memory(tangent) or tangent.dtype is not x.dtype:
+            return None
+        chosen, flags = indices.clone(memory_format=geometry.layout), torch.zeros(2, dtype=torch.int32, device=x.device)
+        geometry.look_ahead(x, tangent.contiguous(memory_format=geometry.layout), values, chosen, flags, last)
+        return chosen, flags[0], flags[1]
 
 
 class _Shared(Gate):
@@ -126,8 +144,8 @@ def _by_torch(x: Tensor, bits: Tensor, cotangent: Tensor, geometry: Geometry) ->
     """The shares with torch's operators, for cotangents that are differentiated, batched or traced."""
     positions, planes = regular(x, *geometry.arguments).positions, x.shape[:-2].numel()
     hits = [((bits >> number) & 1).reshape(planes, -1) for number in range(positions.shape[-1])]
-    count = torch.stack(hits).sum(0).clamp(min=1)
-    shares = cotangent.reshape(planes, -1) / count
+    count = (bits >> _COUNT_AT[bits.dtype]).clamp(min=1)
+    shares = (cotangent / count).reshape(planes, -1)
     found = x.new_zeros(planes, x.shape[-2:].numel())
     for hit, position in zip(hits, positions.unbind(-1), strict=True):
         found = found.index_add(1, position, torch.where(hit == 1, shares, 0))
