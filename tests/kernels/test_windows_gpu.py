@@ -14,6 +14,7 @@ from torch import Tensor
 import subgrad
 from subgrad.apply import shortcuts
 from subgrad.kernels.windows import OnCuda
+from subgrad.kinks.places import tied_in_windows
 from subgrad.kinks.windows import regular
 
 pytestmark = pytest.mark.gpu
@@ -42,8 +43,17 @@ def test_ties_are_found(name: str, layout: str) -> None:
         assert flag is not None
         return bool(flag)
 
+    def counted(x: Tensor) -> int:
+        tied = OnCuda().ties(x, None, arguments)
+        assert tied is not None
+        wanted = tied_in_windows(x, regular(x, *POOLINGS[name])).sum()
+        assert tied == wanted
+        return int(tied)
+
     x = distinct("cuda", LAYOUTS[layout])
     assert not found(x)
+    assert counted(x) == 0
+    assert counted(integers(torch.float32, "cuda", LAYOUTS[layout])) > 10
     for n, c, i, j in ((0, 0, 0, 0), (1, 2, 4, 6), (0, 1, 8, 8)):
         tied = x.clone(memory_format=torch.preserve_format)
         tied[n, c, max(i - 2, 0) : i + 2, max(j - 1, 0) : j + 2] = 1e6

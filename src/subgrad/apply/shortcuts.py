@@ -68,8 +68,8 @@ def for_graphs(op: str) -> Composition | None:
 class ForWindows(Protocol):
     """One pass over the windows of `max_pool2d`, where torch's operators take one for each place; None if not seen."""
 
-    def ties(self, x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
-        """Whether any window holds its largest entry twice: a flag that nobody has waited for."""
+    def ties(self, x: Tensor, values: Tensor | None, arguments: Arguments) -> Tensor | None:
+        """How many windows hold their largest entry, if it is known, twice: a count that nobody has waited for."""
         ...
 
     def shared(self, x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:

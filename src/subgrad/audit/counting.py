@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C import _AutoDispatchBelowADInplaceOrView as values
 
+from subgrad.apply import shortcuts
 from subgrad.apply.branches import Call
 from subgrad.apply.gates import is_readable
 from subgrad.audit.data import DECADES
 from subgrad.kernels.packed import is_dense
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.sets import Ball, Joint, Jump, Slopes, Ties
+from subgrad.kinks.windows import regular
 
 COMPARISONS = tuple(f"{name}.{form}" for name in ("gt", "ge", "lt", "le", "eq", "ne") for form in ("Tensor", "Scalar"))
 # The condition of `where` comes from a comparison, which is counted itself.
@@ -131,12 +133,27 @@ def _refuse_too_much(call: Call) -> None:
 
 def _count(kink: Kink, arguments: Mapping[str, Any]) -> tuple[int, Tensor]:
     """How many places there are, and how many of them are hit."""
+    if kink.op == "max_pool2d_with_indices":
+        counted = _in_one_pass(arguments)
+        if counted is not None:
+            return counted
     entries, hits = 0, []
     for piece in _pieces(kink, arguments):
         met = kink.hits(piece)
         entries += met.numel()
         hits.append(torch.count_nonzero(met))
     return entries, hits[0] if len(hits) == 1 else torch.stack(hits).sum()
+
+
+def _in_one_pass(arguments: Mapping[str, Any]) -> tuple[int, Tensor] | None:
+    """Windows and tied ones, where a kernel of ours looks at all of them at once."""
+    shortcut, x = shortcuts.for_windows(), arguments["self"]
+    tied = None if shortcut is None else shortcut.ties(x, None, arguments)
+    if tied is None:
+        return None
+    names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    windows = regular(x, *(arguments[name] for name in names))
+    return x.shape[:-2].numel() * prod(windows.shape), tied.long()
 
 
 def _pieces(kink: Kink, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -41,18 +41,20 @@ class Geometry:
     constants: tuple[Any, ...]
 
     @classmethod
-    def of(cls, x: Tensor, values: Tensor, arguments: Arguments) -> Geometry | None:
+    def of(cls, x: Tensor, values: Tensor | None, arguments: Arguments) -> Geometry | None:
         """None for what the kernels are not made for."""
-        if not values.is_cuda or x.dtype not in DTYPES or not is_memory(x) or not is_readable(values):
+        if not x.is_cuda or x.dtype not in DTYPES or not is_readable(x) or triton_kernels() is None:
             return None
-        last = _is_channels_last(x) and _is_channels_last(values)
-        if triton_kernels() is None or x.ndim not in (3, 4):
+        if x.ndim not in (3, 4) or (values is not None and not is_memory(values)):
             return None
-        if not (last or (x.is_contiguous() and values.is_contiguous())):
+        tensors = [x] if values is None else [x, values]
+        last = all(_is_channels_last(each) for each in tensors)
+        if not last and not all(each.is_contiguous() for each in tensors):
             return None
         kernel, stride, padding, dilation, _ = given = tuple(arguments[name] for name in _NAMES)
+        sizes = regular(x, *given).shape if values is None else values.shape[-2:]
         kernel, steps, padding, dilation = (_pair(each) for each in (kernel, stride or kernel, padding, dilation))
-        numbers = (x.shape[-3], *x.shape[-2:], *values.shape[-2:], *padding, *dilation)
+        numbers = (x.shape[-3], *x.shape[-2:], *sizes, *padding, *dilation)
         return cls(given, numbers, (*steps, *kernel, last))
 
     @property
@@ -64,13 +66,19 @@ class Geometry:
         """Whether windows are not spread out, and a number has a bit for each of their entries, and their count."""
         return self.numbers[-2:] == (1, 1) and prod(self.constants[2:4]) <= _COUNT_AT[torch.int32]
 
-    def find_ties(self, x: Tensor, values: Tensor, bits: Tensor | None = None) -> Tensor:
-        """Whether there are any, as a flag; and which."""
-        flag = torch.zeros((), dtype=torch.int32, device=x.device)
-        tensors = (x.detach(), values.detach(), flag, flag if bits is None else bits)
+    @property
+    def windows(self) -> int:
+        """In each plane."""
+        return self.numbers[3] * self.numbers[4]
+
+    def find_ties(self, x: Tensor, values: Tensor | None, bits: Tensor | None = None) -> Tensor:
+        """How many windows are tied; and which."""
+        tied = torch.zeros((), dtype=torch.int32, device=x.device)
+        tensors = (x.detach(), x.detach() if values is None else values.detach(), tied, tied if bits is None else bits)
         count_at = 0 if bits is None else _COUNT_AT[bits.dtype]
-        self._launch("find_ties", values.numel(), x, tensors, self.numbers, count_at)
-        return flag
+        size = x.shape[:-2].numel() * self.windows
+        self._launch("find_ties", size, x, tensors, self.numbers, count_at, values is not None)
+        return tied
 
     def share(self, bits: Tensor, cotangent: Tensor, gradient: Tensor) -> None:
         tensors = (bits, cotangent, gradient)
@@ -90,7 +98,7 @@ class Geometry:
 class OnCuda:
     """See `ForWindows`."""
 
-    def ties(self, x: Tensor, values: Tensor, arguments: Arguments) -> Tensor | None:
+    def ties(self, x: Tensor, values: Tensor | None, arguments: Arguments) -> Tensor | None:
         geometry = Geometry.of(x, values, arguments)
         return None if geometry is None else geometry.find_ties(x, values)
 
