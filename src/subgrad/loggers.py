@@ -89,12 +89,13 @@ def lightning(html: str | Path | None = None, **settings: Any) -> Any:
     Hits are logged to the trainer's loggers; ``callback.audit`` is what was found. ``settings`` are those of
     `subgrad.audit`; ``html`` is where the report is written in the end, also when training fails.
     """
+    package: Any
     try:
-        from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports]
+        import lightning.pytorch as package  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError:
-        from pytorch_lightning import Callback  # pyright: ignore[reportMissingImports]
+        import pytorch_lightning as package  # pyright: ignore[reportMissingImports]
 
-    class KinkAudit(Callback):
+    class KinkAudit(package.Callback):
         def __init__(self) -> None:
             self._kept = _Kept(html, settings)
 

@@ -26,7 +26,7 @@ COMPARISONS = tuple(f"{name}.{form}" for name in ("gt", "ge", "lt", "le", "eq", 
 OPERATORS = (*(op for op in KINKS.overloads if op != "where.self"), *COMPARISONS)
 KINDS = {Slopes: "corner", Ties: "tie", Ball: "norm", Joint: "joint", Jump: "jump"}
 
-PIECE = 2**24  # entries looked at at once, so that looking takes little memory
+PIECE = 2**22  # entries looked at at once, so that looking takes little memory: torch counts in 8 bytes an entry
 MOST = 2**27  # entries of what places of many rows are made of; beyond it is not looked
 SAMPLE = 1024  # entries of each call whose distances are measured
 
