@@ -109,15 +109,22 @@ def test_an_exit_code_of_the_script_is_that_of_the_command(folder: Path) -> None
 def test_an_interrupt_keeps_what_was_recorded_and_progress_is_shown(folder: Path) -> None:
     reader, terminal = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, *OPTIONS, "wait"], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=terminal, text=True
+        [*COMMAND, *OPTIONS, "wait"],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        text=True,
+        # Who is started in the background of a shell inherits that interrupts are ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
+    os.close(terminal)
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    os.close(terminal)
     said = _read(reader)
+    assert process.wait(60) == 130
     assert "step 2, 3 hits" in said
     assert "KeyboardInterrupt" in said
     assert Audit.from_json((folder / "audit.json").read_text()).recorded == (0, 1, 2)
