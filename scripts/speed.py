@@ -30,7 +30,9 @@ subgrad bench --show mine.json
 
 ## How to read it
 
-- *both*: forward and backward. *torch / subgrad*: above 1, subgrad is the faster one.
+- *both*: forward and backward. *torch / subgrad*: above 1, subgrad is the faster one. Each is measured in a process of
+  its own, torch's without any kernel of ours. On the CPU `relu`, `abs` and `hardsigmoid` are torch's own in both, under
+  `min-norm`: what they show there is how far two processes on a shared machine differ.
 - *of the limit*: the time in which a copy of as many entries, measured in the same run, would move what backward has
   to move, over the time it took. That is the cotangent, read, and a gradient for each operand, written; and the kept
   bits, where less than a byte an entry is kept. At small sizes all is overhead; what fits in a cache may exceed 100%.

@@ -1,6 +1,6 @@
-"""Torch's own contenders, in a process of their own: no kernel of ours is registered there, to be paid for by torch.
+"""Contenders in processes of their own: torch's in one where no kernel of ours is registered, ours in one just like it.
 
-They take their turns in between ours: one waits while the other is measured.
+They take turns: one waits while the other is measured. A process with a past, or with a table to draw, is slower.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _SERVE = "from subgrad.bench.apart import serve; serve()"
 
 
 class Apart:
-    """The other process, from the first contender in it until the block is left."""
+    """One such process, from the first contender in it until the block is left."""
 
-    def __init__(self) -> None:
+    def __init__(self, convention: Convention) -> None:
+        self._convention = convention
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, row: Row, size: int, dtype: torch.dtype, device: str, contender: str, seconds: float) -> ApartRun:
@@ -36,14 +37,14 @@ class Apart:
         Raises:
             RuntimeError: what was raised there.
         """
-        process = self._process = self._process or _started()
+        process = self._process = self._process or _started(self._convention)
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(question) + "\n")
         process.stdin.flush()
         answer = process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"the process that measures torch alone ended with status {process.wait()}")
+            raise RuntimeError(f"the process that measures {self._convention} ended with status {process.wait()}")
         found, error = json.loads(answer)
         if error:
             raise RuntimeError(error)
@@ -71,12 +72,13 @@ class ApartRun:
         return self._apart.ask("kept", self._contender)
 
 
-def _started() -> subprocess.Popen[str]:
+def _started(convention: Convention) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-W", "ignore", "-c", _SERVE]
     process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    process.stdin.write(f"{torch.get_num_threads()}\n")
+    settings = (torch.get_num_threads(), convention.base, convention.overrides, convention.surrogate)
+    process.stdin.write(json.dumps(settings) + "\n")
     return process
 
 
@@ -84,22 +86,24 @@ def serve() -> None:
     """The other end: answers to questions, a line each; whatever else is printed goes to the errors."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    torch.set_num_threads(int(sys.stdin.readline()))
+    threads, base, overrides, surrogate = json.loads(sys.stdin.readline())
+    torch.set_num_threads(threads)
+    convention = Convention(base, overrides, surrogate)
     runs: dict[str, Run] = {}
     for line in sys.stdin:
         try:
-            answer = _answer(runs, *json.loads(line)), None
+            answer = _answer(convention, runs, *json.loads(line)), None
         except RuntimeError as error:
             answer = None, str(error)
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def _answer(runs: dict[str, Run], what: str, *rest: Any) -> Any:
+def _answer(convention: Convention, runs: dict[str, Run], what: str, *rest: Any) -> Any:
     if what == "make":
         name, size, dtype, device, contender, seconds = rest
         (row,) = rows([name])
         torch.compiler.reset()  # else Dynamo would give up: too many functions of one code
         inputs = row.inputs(size, getattr(torch, dtype), device)
-        runs[contender] = Run(row, inputs, contender, Convention("torch"), device, seconds)
+        runs[contender] = Run(row, inputs, contender, convention, device, seconds)
         return None
     return getattr(runs[rest[0]], what)()

@@ -1,4 +1,4 @@
-"""The measuring: contenders by turns, medians over repeats. Torch's own run in a process without kernels of ours."""
+"""The measuring: contenders by turns, medians over repeats, each of two kinds in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from subgrad.bench.apart import Apart
 from subgrad.bench.rows import Row
-from subgrad.bench.run import Clock, Run
+from subgrad.bench.run import Clock
 from subgrad.conventions import Convention, convention
 
 CONTENDERS = ("torch", "subgrad")
@@ -91,14 +91,14 @@ def benchmark(
     """
     chosen = convention(like)
     copies, timings = [], []
-    with Apart() as apart:
+    with Apart(Convention("torch")) as torchs, Apart(chosen) as ours:
         for dtype in dtypes:
             for size in sizes:
                 copies.append(_copy(size, dtype, device, repeats, seconds))
                 for row in rows:
                     progress(f"{row.name}, {size:,} {_name(dtype)}")
                     try:
-                        timings += _row(row, size, dtype, device, chosen, contenders, repeats, seconds, apart)
+                        timings += _row(row, size, dtype, device, contenders, repeats, seconds, torchs, ours)
                     except RuntimeError as error:
                         if "not implemented" not in str(error):
                             raise
@@ -123,18 +123,14 @@ def _row(
     size: int,
     dtype: torch.dtype,
     device: str,
-    chosen: Convention,
     contenders: Sequence[str],
     repeats: int,
     seconds: float,
-    apart: Apart,
+    torchs: Apart,
+    ours: Apart,
 ) -> Iterator[Timing]:
-    inputs = row.inputs(size, dtype, device)
-    torch.compiler.reset()  # else Dynamo would give up: too many functions of one code
     runs = {
-        name: apart.run(row, size, dtype, device, name, seconds)
-        if name.startswith("torch")
-        else Run(row, inputs, name, chosen, device, seconds)
+        name: (torchs if name.startswith("torch") else ours).run(row, size, dtype, device, name, seconds)
         for name in contenders
     }
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contenders}

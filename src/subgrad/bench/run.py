@@ -21,7 +21,7 @@ class Run:
 
     def __init__(self, row: Row, inputs: list[Tensor], contender: str, chosen: Convention, device: str, seconds: float):
         self.row, self.inputs, self.device = row, inputs, device
-        self.scope = partial(use, chosen if contender.startswith("subgrad") else "torch")
+        self.scope = partial(use, chosen)
         self.call: Callable[..., Tensor] = torch.compile(row.call) if "compiled" in contender else row.call
         self.clock = Clock(device, seconds)
         with self.scope(), functorch_config.patch(donated_buffer=False):
