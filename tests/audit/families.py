@@ -15,7 +15,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Family:
-    """A call, and by kink the number of places and of hits; torch has some of them in 32 bits only."""
+    """A call, and by kink the number of places and of hits. ``wide``: on the CPU torch has it in 32 bits only."""
 
     call: Callable[[Tensor, Tensor], object]
     counts: Callable[[Array, Array], dict[str, tuple[int, int]]]
@@ -113,12 +113,10 @@ FAMILIES: dict[str, Family] = {
             torch.arange(8, device=x.device), x, torch.tensor([0, 4], device=x.device), mode="max"
         ),
         lambda x, y: {"a tie in a bag": on(times(halves(x), halves(x).max(-1)) > 1)},
-        wide=True,
     ),
     "segment_reduce": Family(
         lambda x, y: torch.segment_reduce(x, "max", lengths=torch.tensor([4, 4], device=x.device)),
         lambda x, y: {"a tie in a segment": on(times(halves(x), halves(x).max(-1)) > 1)},
-        wide=True,
     ),
     # distances, deviations, spectra, cells
     "cdist": Family(
@@ -135,7 +133,6 @@ FAMILIES: dict[str, Family] = {
     "grid_sample": Family(  # the pixels of a line of 5 are half a coordinate apart: x / 2 + 2
         lambda x, y: F.grid_sample(x.new_zeros(1, 1, 5, 5), x.reshape(1, 4, 8, 2) / 4, align_corners=True),
         lambda x, y: {"a border of cells": on(x % 2 == 0)},
-        wide=True,
     ),
     # jumps
     "sign": Family(lambda x, y: torch.sign(x), lambda x, y: {"self == 0": on(x == 0)}),

@@ -24,10 +24,11 @@ def integers(seed: int) -> Tensor:
     return torch.randint(-3, 7, (8, 8), generator=generator).float()
 
 
+NOT_TRIED = ("embedding_bag", "segment_reduce")  # in 16 bits on CUDA
 CASES = [
     (name, dtype)
     for name, family in FAMILIES.items()
-    for dtype in (torch.float32, torch.bfloat16)[: 1 if family.wide else 2]
+    for dtype in (torch.float32, torch.bfloat16)[: 1 if family.wide or name in NOT_TRIED else 2]
     if name not in ("prelu", "grid_sample")  # the one's weight is made on the CPU, the other is cuDNN's own operator
 ]
 
