@@ -142,7 +142,11 @@ def _count(kink: Kink, arguments: Mapping[str, Any]) -> tuple[int, Tensor]:
         met = kink.hits(piece)
         entries += met.numel()
         hits.append(torch.count_nonzero(met))
-    return entries, hits[0] if len(hits) == 1 else torch.stack(hits).sum()
+    return entries, _total(hits)
+
+
+def _total(counts: list[Tensor]) -> Tensor:
+    return counts[0] if len(counts) == 1 else torch.stack(counts).sum()
 
 
 def _in_one_pass(arguments: Mapping[str, Any]) -> tuple[int, Tensor] | None:
@@ -185,8 +189,9 @@ def flat(x: Tensor) -> Tensor:
 def _near(kink: Kink, arguments: Mapping[str, Any], ulps: int) -> Tensor | None:
     """How many entries are within some units in the last place of a kink, and not on it."""
     if isinstance(kink.set, Slopes):
-        steps = steps_between(arguments["self"], kink.place_value(arguments))
-    elif isinstance(kink.set, Ties):
+        pieces = _pieces(kink, arguments)
+        return _total([_beside(steps_between(each["self"], kink.place_value(each)), ulps) for each in pieces])
+    if isinstance(kink.set, Ties):
         one, other = (arguments[name] for name in kink.set.candidates[:2])
         steps = steps_between(one, other)
     elif isinstance(kink.set, Ball):
@@ -194,6 +199,10 @@ def _near(kink: Kink, arguments: Mapping[str, Any], ulps: int) -> Tensor | None:
         steps = torch.maximum(one, other)
     else:
         return None
+    return _beside(steps, ulps)
+
+
+def _beside(steps: Tensor, ulps: int) -> Tensor:
     return torch.count_nonzero((steps <= ulps) & (steps > 0))
 
 

@@ -86,7 +86,8 @@ def _overview(audit: Audit) -> str:
     shown = "".join(f'<div class="card"><b>{value}</b>{name}</div>' for name, value in cards.items())
     verdicts = "".join(f'<p class="verdict">{escape(each)}</p>' for each in audit.verdicts)
     notes = "".join(f'<p class="soft">{escape(each)}</p>' for each in audit.notes)
-    under = f"torch {escape(audit.torch)}, convention {escape(audit.convention)}, one step of {audit.every} recorded"
+    recorded = "every step" if audit.every == 1 else f"one step of {audit.every:,}"
+    under = f"torch {escape(audit.torch)}, convention {escape(audit.convention)}, {recorded} recorded"
     return f'<h1>subgrad audit</h1><p class="soft">{under}</p><div class="cards">{shown}</div>{verdicts}{notes}'
 
 
