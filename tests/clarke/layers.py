@@ -106,6 +106,10 @@ def _to_itself(layer: nn.Module) -> nn.Module:
     return ToItself()
 
 
+# All that keep their values on a CUDA device, where fused dropout is refused.
+LAYERS = {**RECURRENT, **ATTENTION, **NORMALISED, **POOLED, **DISTANCES, "dropout": DROPOUT["dropout"]}
+
+
 def seeded(run: Callable[[Tensor], Any], x: Tensor) -> Any:
     torch.manual_seed(1)
     return run(x)

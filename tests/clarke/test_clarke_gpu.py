@@ -10,12 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import subgrad
 from clarke.layers import (
-    ATTENTION,
-    DISTANCES,
     DROPOUT,
-    NORMALISED,
-    POOLED,
-    RECURRENT,
+    LAYERS,
     Layer,
     assert_gradient_is_that_a_little_further_on,
     assert_values_are_those_of_the_program,
@@ -24,7 +20,6 @@ from subgrad.clarke import Refused
 
 pytestmark = pytest.mark.gpu
 
-LAYERS = {**RECURRENT, **ATTENTION, **NORMALISED, **POOLED, **DISTANCES, "dropout": DROPOUT["dropout"]}
 layers = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
 
 

@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+import torch.nn.functional as F
 from kernels.calls import DTYPES, assert_same_bits, cotangent
 from kernels.windows import LAYOUTS, NAMES, POOLINGS, distinct, integers, pooled
 from torch import Tensor
@@ -128,5 +129,19 @@ def test_of_tied_entries_the_one_ahead_is_found(name: str, layout: str, last: bo
 def test_the_result_may_be_overwritten() -> None:
     x = integers(torch.float32, "cuda").nan_to_num().requires_grad_()
     with subgrad.use("min-norm"):
-        out = pooled(x, POOLINGS["overlapping"])
-        torch.autograd.grad(out.mul_(2), x, torch.ones_like(out))
+        kept, out = pooled(x, POOLINGS["overlapping"]), pooled(x, POOLINGS["overlapping"])
+    v = torch.linspace(-1, 2, out.numel(), device="cuda").view_as(out)
+    (wanted,) = torch.autograd.grad(kept, x, 2 * v)
+    (found,) = torch.autograd.grad(out.mul_(2), x, v)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_windows_in_space_are_not_taken_for_those_of_images() -> None:
+    """Without a batch they have four dimensions, too."""
+    x = integers(torch.float32, "cuda").nan_to_num()[:, :2].requires_grad_()
+    arguments = {"self": x, **dict(zip(NAMES, ([1, 2, 2], [], [0, 0, 0], [1, 1, 1], False), strict=True))}
+    assert OnCuda().ties(x, None, arguments) is None
+    with subgrad.use("min-norm"):
+        found, plane = F.max_pool3d(x, (1, 2, 2)), F.max_pool2d(x, 2)
+    v = torch.linspace(-1, 2, found.numel(), device="cuda").view_as(found)
+    torch.testing.assert_close(*(torch.autograd.grad(out, x, v)[0] for out in (found, plane)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from inspect import signature
 from math import inf, prod
 from typing import Any
 
@@ -19,7 +18,7 @@ from subgrad.apply import shortcuts
 from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_readable, outer_levels, same, through
 from subgrad.apply.rule import Arguments, Native
 from subgrad.kinks.places import all_pairs, pairs, rounding, tied
-from subgrad.kinks.windows import Windows, adaptive, fractional, regular
+from subgrad.kinks.windows import Windows, adaptive, fractional, of_call, regular
 
 Repair = Callable[[Native, Arguments], Any]
 
@@ -93,7 +92,6 @@ def _share(ctx: Any, vector: Tensor) -> Tensor:
 
 def in_windows(windows_of: Callable[..., Windows]) -> Repair:
     """Pooling: a window shares its cotangent among the entries that are its largest."""
-    names = list(signature(windows_of).parameters)[1:]  # those of the operator, after its input
 
     def repair(native: Native, arguments: Arguments) -> Any:
         values, indices = native(arguments)
@@ -104,7 +102,7 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         found = None if shortcut is None else shortcut.shared(x, values, indices, arguments)
         if found is not None:
             return found, indices
-        windows = windows_of(x, *(arguments[name] for name in names))
+        windows = of_call(windows_of, arguments)
         with torch.no_grad():
             hits = ((entries == values) & valid for entries, valid in windows.columns(x))
             count = reduce(torch.add, (each.short() for each in hits))

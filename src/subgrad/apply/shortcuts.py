@@ -147,8 +147,7 @@ class Memory:
     def _key(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """0.0 and -0.0, which are equal and not the same, are told apart by their names."""
         if self._has_one_tensor:
-            x, *_ = args
-            numbers = args[1:]
+            x, numbers = args[0], args[1:]
             hash(numbers)  # before a symbol is compared
             return x.dtype, x.requires_grad, numbers, repr(numbers) if 0 in numbers else ""
         key: list[Any] = []

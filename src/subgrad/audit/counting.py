@@ -19,7 +19,7 @@ from subgrad.audit.data import DECADES
 from subgrad.kernels.packed import is_dense
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.sets import Ball, Joint, Jump, Slopes, Ties
-from subgrad.kinks.windows import regular
+from subgrad.kinks.windows import of_call, regular
 
 COMPARISONS = tuple(f"{name}.{form}" for name in ("gt", "ge", "lt", "le", "eq", "ne") for form in ("Tensor", "Scalar"))
 # The condition of `where` comes from a comparison, which is counted itself.
@@ -133,7 +133,7 @@ def _refuse_too_much(call: Call) -> None:
 
 def _count(kink: Kink, arguments: Mapping[str, Any]) -> tuple[int, Tensor]:
     """How many places there are, and how many of them are hit."""
-    if kink.op == "max_pool2d_with_indices":
+    if "regular(" in kink.at:
         counted = _in_one_pass(arguments)
         if counted is not None:
             return counted
@@ -155,9 +155,7 @@ def _in_one_pass(arguments: Mapping[str, Any]) -> tuple[int, Tensor] | None:
     tied = None if shortcut is None else shortcut.ties(x, None, arguments)
     if tied is None:
         return None
-    names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-    windows = regular(x, *(arguments[name] for name in names))
-    return x.shape[:-2].numel() * prod(windows.shape), tied.long()
+    return x.shape[:-2].numel() * prod(of_call(regular, arguments).shape), tied.long()
 
 
 def _pieces(kink: Kink, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

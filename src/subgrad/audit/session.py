@@ -36,7 +36,28 @@ _running = _Running()
 
 
 class Session:
-    """The audit of the code inside a ``with``, see `subgrad.audit`; what it has found is read as from an `Audit`."""
+    """Watch unchanged eager training code: which of its lines land on kinks, and how often.
+
+    >>> import torch, subgrad
+    >>> x = torch.tensor([0.0, 1.0, 6.0], requires_grad=True)
+    >>> with subgrad.audit() as audit:
+    ...     loss = x.clamp(0, 6).sum()
+    >>> [(row.operator, row.kink, row.total.hits, row.total.entries) for row in audit.rows]
+    [('clamp', 'self == max', 1, 3), ('clamp', 'self == min', 1, 3)]
+
+    Losses, gradients and weights are those of the run without it, to the bit. What was recorded, also when something is
+    raised inside, is read from it as from an `Audit`.
+
+    Args:
+        model: for the names of its modules and parameters; others are named after their classes.
+        compare: two conventions or more, whose gradients are held against each other whenever ``backward`` is called in
+            a compared step. The run goes on with the one in force.
+        every: record one step of so many, the first one included. A step ends with ``optimizer.step()``, or where
+            ``audit.step()`` is called.
+        compare_every: compare in one step of so many; ten times ``every`` if not given.
+        ulps: count also what is within so many units in the last place of a kink.
+        listeners: called after every step with its number and what it met, if it was recorded; see `subgrad.loggers`.
+    """
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
 from math import prod
 from typing import Any
 
@@ -15,7 +14,7 @@ from subgrad.apply.branches import Call
 from subgrad.clarke.linear import carries_tangents_alone, tangent, valued, values, with_tangent
 from subgrad.clarke.passes import Decide
 from subgrad.clarke.selections import Selection, first, level_with, values_of
-from subgrad.kinks.windows import Windows, adaptive, fractional, regular
+from subgrad.kinks.windows import Windows, adaptive, fractional, of_call, regular
 
 
 class Pooled(Selection):
@@ -26,36 +25,35 @@ class Pooled(Selection):
 
     def __init__(self, dims: int, windows_of: Callable[..., Windows]):
         self.dims, self.windows_of = dims, windows_of
-        self.names = list(signature(windows_of).parameters)[1:]  # those of the operator, after its input
 
     def met(self, call: Call, out: Any) -> Tensor | bool:
         best, _ = out
         if best.numel() == 0:
             return False
-        shortcut = _shortcut(call)
+        shortcut = self._shortcut()
         flag = None if shortcut is None else shortcut.ties(call.arguments["self"], best, call.arguments)
         if flag is not None:
             return flag
-        return _tied(self._windows(call), call.arguments["self"], best, 0.0).any()
+        return _tied(of_call(self.windows_of, call.arguments), call.arguments["self"], best, 0.0).any()
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         return True if tol > 0 else self.met(call, _native(call))
 
-    def _windows(self, call: Call) -> Windows:
-        return self.windows_of(call.arguments["self"], *(call.arguments[name] for name in self.names))
+    def _shortcut(self) -> shortcuts.ForWindows | None:
+        return shortcuts.for_windows() if self.windows_of is regular else None
 
     def decide(self, call: Call, at: Decide) -> tuple[Tensor | None, Tensor]:
         x, moved = call.arguments["self"], tangent(call.arguments["self"])
         assert moved is not None
         best, indices = _native(call)
         with values():
-            shortcut = None if at.tol > 0 else _shortcut(call)
+            shortcut = None if at.tol > 0 else self._shortcut()
             if shortcut is not None:
                 found = shortcut.ahead(x, moved, best, indices, call.arguments, at.flip is not None)
                 if found is not None:
                     indices, call.memo["met"], call.memo["undecided"] = found
                     return None, indices
-            windows = self._windows(call)
+            windows = of_call(self.windows_of, call.arguments)
             tied = _tied(windows, x, best, at.tol).flatten().nonzero().squeeze(1)
             plane, positions, valid = windows.of(tied)
             places = positions + plane.unsqueeze(1) * prod(windows.sizes)
@@ -85,10 +83,6 @@ class Pooled(Selection):
 
     def _picked(self, x: Tensor, indices: Tensor) -> Tensor:
         return x.flatten(-self.dims).gather(-1, indices.flatten(-self.dims)).view_as(indices)
-
-
-def _shortcut(call: Call) -> shortcuts.ForWindows | None:
-    return shortcuts.for_windows() if call.op.op == "max_pool2d_with_indices" else None
 
 
 def _native(call: Call) -> tuple[Tensor, Tensor]:

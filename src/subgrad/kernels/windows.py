@@ -18,7 +18,7 @@ from subgrad.apply.gates import Gate, alias, is_memory, is_readable, outer_level
 from subgrad.apply.rule import Arguments
 from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.packed import DTYPES
-from subgrad.kinks.windows import regular
+from subgrad.kinks.windows import of_call, regular
 
 _BLOCK = 512
 # Bits below say which entries of a window tie, those from here on how many.
@@ -45,14 +45,15 @@ class Geometry:
         """None for what the kernels are not made for."""
         if not x.is_cuda or x.dtype not in DTYPES or not is_readable(x) or triton_kernels() is None:
             return None
-        if x.ndim not in (3, 4) or (values is not None and not is_memory(values)):
+        # Three sizes: an image in space, which without a batch has four dimensions as well.
+        if x.ndim not in (3, 4) or len(arguments["kernel_size"]) > 2 or not (values is None or is_memory(values)):
             return None
         tensors = [x] if values is None else [x, values]
         last = all(_is_channels_last(each) for each in tensors)
         if not last and not all(each.is_contiguous() for each in tensors):
             return None
         kernel, stride, padding, dilation, _ = given = tuple(arguments[name] for name in _NAMES)
-        sizes = regular(x, *given).shape if values is None else values.shape[-2:]
+        sizes = of_call(regular, {"self": x, **arguments}).shape if values is None else values.shape[-2:]
         kernel, steps, padding, dilation = (_pair(each) for each in (kernel, stride or kernel, padding, dilation))
         numbers = (x.shape[-3], *x.shape[-2:], *sizes, *padding, *dilation)
         return cls(given, numbers, (*steps, *kernel, last))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from inspect import signature
 from itertools import product
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,6 +88,11 @@ class Windows:
         row = output if self.positions.ndim == 2 else outputs
         positions, valid = (each.reshape(-1, self.candidates)[row] for each in (self.positions, self.valid))
         return plane, positions, valid
+
+
+def of_call(make: Callable[..., Windows], arguments: Mapping[str, Any]) -> Windows:
+    """The windows of a call, from those of its arguments that ``make`` names."""
+    return make(arguments["self"], *(arguments[name] for name in list(signature(make).parameters)[1:]))
 
 
 def regular(
