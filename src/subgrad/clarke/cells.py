@@ -23,10 +23,10 @@ class Cells(Rule):
     wholly = TorchVersion(torch.__version__) < "2.15"  # no forward mode
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
-        return call.arguments["grid"].numel() > 0 and self._on_borders(call, tol).any()
+        return call.arguments["grid"].numel() > 0 and self._on_borders(call).any()
 
-    def _on_borders(self, call: Call, tol: float) -> Tensor:
-        """A coordinate lies on a border if the next number to either side of it does so as well or lies elsewhere."""
+    def _on_borders(self, call: Call) -> Tensor:
+        """Where the table has it; how near counts as on it is a matter of pixels, not of ``tol``."""
         found = [kink.hits(call.arguments) for kink in call.op.kinks if kink.applies(call.arguments)]
         if not found:
             return torch.zeros((), dtype=torch.bool, device=call.arguments["grid"].device)
@@ -38,7 +38,7 @@ class Cells(Rule):
             grid = call.arguments["grid"]
             if moved is None:
                 return torch.zeros_like(grid)
-            hit = self._on_borders(call, at.tol)
+            hit = self._on_borders(call)
             if call.arguments["interpolation_mode"] != 0 and bool(hit.any()):
                 raise Refused(f"grid_sample at {here()} jumps, or has no rule, where the grid meets a border of cells.")
             step = 64 * torch.finfo(grid.dtype).eps * grid.abs().clamp(min=1)
