@@ -155,7 +155,9 @@ class Convention:
 
 
 def convention(like: str | Convention) -> Convention:
-    """A convention from its name, or itself."""
+    """A convention from its name, or itself; the same one for the same name, which is faster to recognise."""
+    if isinstance(like, str) and like in _NAMED:
+        return _NAMED[like]
     return like if isinstance(like, Convention) else Convention(like)
 
 
@@ -183,3 +185,6 @@ def _outside(choice: float, spot: Spot) -> str:
         f"the set there is {spot.set}.\n"
         "Pick a value inside it, or pass surrogate=True if you want a slope that is not a subgradient."
     )
+
+
+_NAMED = {name: Convention(name) for name in RULES}

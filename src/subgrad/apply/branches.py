@@ -62,7 +62,7 @@ def install(ops: Iterable[str]) -> None:
     if not wanted:
         return
     dispatch.install()
-    with _lock:
+    with _lock, dispatch.quietly():
         _library = _library or torch.library.Library("aten", "IMPL")
         for op in wanted:
             if op in _installed:

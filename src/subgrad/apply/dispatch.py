@@ -7,7 +7,9 @@ used that needs them, and never removed: with no convention in force they call t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from subgrad.apply.operators import Operator, operator
 from subgrad.apply.plan import Plan, differentiated, is_shared, may_change, plan
 from subgrad.apply.recompute import tie_checkpoints
 from subgrad.apply.rule import Arguments, Choice, Native, take
-from subgrad.apply.shortcuts import Memory, Shortcut
+from subgrad.apply.shortcuts import Front, Memory, Shortcut
 from subgrad.conventions import Convention, Spot
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
@@ -38,6 +40,7 @@ OPERATORS = tuple(operator(op) for op in (*KINKS.entrywise, *REPAIRS))
 REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
 _library: torch.library.Library | None = None
 _originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
+_fronts: dict[str, Mapping[str, Front]] = {}  # what lies over ours, if it is built
 _served: set[Convention | None] = set()  # the conventions with all they need; None once everything is registered
 _lock = threading.Lock()
 
@@ -59,9 +62,18 @@ def install(convention: Convention | None = None) -> None:
         else:
             _prepare()
         compiled.remember_unguarded_graphs()
-        for key in _originals:
-            _register(key, convention)
+        with quietly():
+            for key in _originals:
+                _register(key, convention)
         _served.add(convention)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Torch warns of a kernel that covers another one, which is what these are for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _prepare() -> None:
@@ -74,6 +86,7 @@ def _prepare() -> None:
     _library = torch.library.Library("aten", "IMPL")
     for key in KEYS:
         _originals[key] = {op: _original(op, key) for each in OPERATORS for op in (each.op, each.in_place) if op}
+        _fronts[key] = shortcuts.fronts(key, tuple(each for each in OPERATORS if each.op not in REPAIRS))
 
 
 def _is_lacking(convention: Convention) -> bool:
@@ -97,18 +110,22 @@ def _register(key: str, convention: Convention | None) -> None:
             compiled.keep_from_being_compiled(kernel)
             REGISTERED[key, form] = kernel
             _library.impl(form, kernel, key, with_keyset=True, allow_override=True)
+            if form in _fronts[key]:
+                _fronts[key][form].cover()
             # The Python dispatcher, which compiling uses, remembers who answered before.
             overload(form)._uncache_dispatch(getattr(DispatchKey, key))
 
 
 def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     """The kernels of an operator for one key: of its functional form, and of its in-place form if there is one."""
-    originals = _originals[key]
+    originals, front = _originals[key], _fronts[key].get
     if op.op in REPAIRS:
         return {op.op: _joint(op, originals)}
-    kernels = {op.op: _entrywise(op, op.op, originals, shortcuts.functional(op.op, key), _functional)}
+    shortcut = shortcuts.functional(op.op, key)
+    kernels = {op.op: _entrywise(op, op.op, originals, shortcut, front(op.op), _functional)}
     if op.in_place:
-        kernels[op.in_place] = _entrywise(op, op.in_place, originals, shortcuts.in_place(op.op, key), _in_place)
+        shortcut = shortcuts.in_place(op.op, key)
+        kernels[op.in_place] = _entrywise(op, op.in_place, originals, shortcut, front(op.in_place), _in_place)
     return kernels
 
 
@@ -132,21 +149,30 @@ Finish = Callable[[Operator, Convention, Arguments, Plan, dict[str, Any], Any], 
 
 
 def _entrywise(
-    op: Operator, form: str, originals: dict[str, Any], shortcut: Shortcut | None, finish: Finish
+    op: Operator,
+    form: str,
+    originals: dict[str, Any],
+    shortcut: Shortcut | None,
+    front: Front | None,
+    finish: Finish,
 ) -> Callable[..., Tensor]:
     original, memory = originals[form], Memory(op)
     is_composite = op.op in COMPOSITES  # what torch's own calls has a kernel of its own, perhaps for another convention
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
-        planned = memory.native(args)
+        planned = memory.native(args) if front is None else None  # which has been asked, and wants to be told
         if planned is not None and (shortcut is None or args[0].numel() < shortcut.pays_from(planned)):
             return original(keyset, *args, **kwargs)
         convention = compiled.convention_of_call(args)
         if not convention.interferes:
+            if front is not None and not compiled.is_compiling():
+                front.note_torchs_own()
             return original(keyset, *args, **kwargs)
         planned = memory.recall(convention, args)
         if planned is None:
             planned = memory.remember(convention, args, plan(op, convention, op.bind(args, kwargs)))
+        if front is not None and not compiled.is_compiling() and front.note(planned, op.bind(args, kwargs), shortcut):
+            return overload(form)(*args, **kwargs)
         if not is_composite and not planned.choices and _is_left_to_torch(shortcut, planned, args[0]):
             memory.note_native(convention, args, planned)
             return original(keyset, *args, **kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -93,6 +93,35 @@ def offer_for_windows(shortcut: ForWindows) -> None:
 
 def for_windows() -> ForWindows | None:
     return _for_windows[0] if _for_windows else None
+
+
+class Front(Protocol):
+    """Lies over a kernel in Python, and answers calls like those it was told of before any Python runs."""
+
+    def cover(self) -> None:
+        """From now on, over the kernel that has been registered."""
+        ...
+
+    def note_torchs_own(self) -> None:
+        """Calls like the one under way are torch's own."""
+        ...
+
+    def note(self, plan: Plan, arguments: Arguments, shortcut: Shortcut | None) -> bool:
+        """Calls like the one under way are done as planned: if true, by the front, so that it is to be called again."""
+        ...
+
+
+# The fronts of some operators' forms at one key, made before any kernel is registered.
+Fronts = Callable[[str, tuple[Operator, ...]], Mapping[str, Front]]
+_fronts: list[Fronts] = []
+
+
+def offer_fronts(fronts: Fronts) -> None:
+    _fronts.append(fronts)
+
+
+def fronts(key: str, operators: tuple[Operator, ...]) -> Mapping[str, Front]:
+    return _fronts[0](key, operators) if _fronts else {}
 
 
 class Memory:

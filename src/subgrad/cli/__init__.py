@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from subgrad.cli import audit, bench, run, survey
+from subgrad.cli import audit, bench, build, run, survey
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,6 +20,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="subgrad", description="Every kink in your PyTorch program.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (survey, run, audit, bench):
+    for command in (survey, run, audit, bench, build):
         command.add(commands)
     return parser

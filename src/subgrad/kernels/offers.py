@@ -17,6 +17,7 @@ from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
 from subgrad.kernels import packed
+from subgrad.kernels.front import fronts
 from subgrad.kernels.fused import Fused
 from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection
 from subgrad.kernels.masked import Mask
@@ -161,3 +162,4 @@ def offer_all() -> None:
     for op in ("clamp", "clamp_min", "clamp_max"):
         shortcuts.offer(op, "AutogradCPU", Bounded(), BoundedInPlace())
     shortcuts.offer_for_windows(OnCuda())
+    shortcuts.offer_fronts(fronts)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.gates import Gate, is_memory
+from subgrad.kernels import front
 from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.pieces import ONE, ZERO, Coding, Weight, as_bits
 
@@ -40,6 +41,7 @@ def set_packed(mode: str) -> None:
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r} of packed masks. Known: {', '.join(MODES)}.")
     _mode = mode
+    front.forget_notes()
 
 
 def smallest() -> int:

@@ -1,0 +1,446 @@
+// In front of the kernels in Python: a call like one that was planned before is answered here, and no Python runs.
+//
+// A front lies over one kernel in Python, which lies over torch's own. It knows nothing of conventions: the first call
+// of a kind goes to Python, which may note how calls of that kind are to be answered from then on.
+
+#include <Python.h>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace py = pybind11;
+using at::Tensor;
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::IValue;
+using c10::OperatorHandle;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using torch::jit::Stack;
+
+// One body for several instruction sets, of which the machine's best is taken when the library is loaded.
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_EACH_MACHINE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_EACH_MACHINE
+#endif
+
+namespace {
+
+// Who passes the cotangent on and who does not, by where an entry lies.
+struct Mask {
+  double low, high;  // the kinks; where there is one only, `high` is nan, and nothing lies above it
+  bool below, on_low, between, on_high, above, nan;
+
+  bool has_two() const { return !std::isnan(high); }
+
+  // A comparison with nan is false: so it says who passes where nan does not, and who does not where nan does.
+  Tensor compared(const Tensor& x, const Tensor& place) const {
+    Tensor found = place.defined() ? side(x, place, on_low, between) : side(x, at::Scalar(low), on_low, between);
+    if (!has_two()) return found;
+    Tensor upper = side(x, at::Scalar(high), on_high, above);
+    // Between the two kinks both must hold for what lies inside, either for what lies outside.
+    return between != nan ? found.logical_and_(upper) : found.logical_or_(upper);
+  }
+
+  Tensor applied(const Tensor& compared, const Tensor& cotangent) const {
+    return nan ? at::where(compared, 0, cotangent) : at::where(compared, cotangent, 0);
+  }
+
+  std::vector<double> packed() const {
+    int bits = below | on_low << 1 | between << 2 | on_high << 3 | above << 4 | nan << 5;
+    return {low, high, static_cast<double>(bits)};
+  }
+
+  static Mask unpacked(const std::vector<double>& from) {
+    int bits = static_cast<int>(from[2]);
+    auto is = [bits](int index) { return (bits >> index & 1) != 0; };
+    return {from[0], from[1], is(0), is(1), is(2), is(3), is(4), is(5)};
+  }
+
+ private:
+  template <typename Place>
+  Tensor side(const Tensor& x, const Place& place, bool on, bool right) const {
+    bool with_on = on != nan;
+    if (right != nan) return with_on ? at::ge(x, place) : at::gt(x, place);
+    return with_on ? at::le(x, place) : at::lt(x, place);
+  }
+};
+
+// Whole entries of ones or zeros in place of booleans leave no branch in the loop.
+template <typename Number, typename Whole>
+__attribute__((always_inline)) inline void weigh_entries(const Number* x, const Number* cotangent, Number* out,
+                                                         int64_t size, const Mask& mask) {
+  auto whole = [](bool passes) { return passes ? ~Whole(0) : Whole(0); };
+  const Number low = static_cast<Number>(mask.low), high = static_cast<Number>(mask.high);
+  const Whole below = whole(mask.below), on_low = whole(mask.on_low), between = whole(mask.between);
+  const Whole on_high = whole(mask.on_high), above = whole(mask.above), nan = whole(mask.nan);
+  for (int64_t i = 0; i < size; ++i) {
+    Number at = x[i];
+    Whole passes = (at < low ? below : 0) | (at == low ? on_low : 0) | ((at > low) & !(at >= high) ? between : 0) |
+                   (at == high ? on_high : 0) | (at > high ? above : 0) | (at != at ? nan : 0);
+    out[i] = passes ? cotangent[i] : Number(0);
+  }
+}
+
+FOR_EACH_MACHINE void weigh(const float* x, const float* cotangent, float* out, int64_t size, const Mask& mask) {
+  weigh_entries<float, int32_t>(x, cotangent, out, size, mask);
+}
+
+FOR_EACH_MACHINE void weigh(const double* x, const double* cotangent, double* out, int64_t size, const Mask& mask) {
+  weigh_entries<double, int64_t>(x, cotangent, out, size, mask);
+}
+
+template <typename Number>
+Tensor weighed(const Tensor& x, const Tensor& cotangent, const Mask& mask) {
+  Tensor out = at::empty_like(cotangent);
+  const Number *from = x.const_data_ptr<Number>(), *weights = cotangent.const_data_ptr<Number>();
+  Number* to = out.mutable_data_ptr<Number>();
+  at::parallel_for(0, x.numel(), at::internal::GRAIN_SIZE, [&](int64_t begin, int64_t end) {
+    weigh(from + begin, weights + begin, to + begin, end - begin, mask);
+  });
+  return out;
+}
+
+bool is_one_loop(const Tensor& x, const Tensor& cotangent) {
+  return !at::areAnyTensorSubclassLike({x, cotangent}) && cotangent.is_cpu() && !cotangent.is_neg() &&
+         !cotangent._is_zerotensor() && x.scalar_type() == cotangent.scalar_type() &&
+         x.sizes() == cotangent.sizes() && x.strides() == cotangent.strides() && x.is_non_overlapping_and_dense();
+}
+
+// What is masked: an operator, and its arguments on the stack.
+struct Call {
+  const OperatorHandle& op;
+  bool in_place;
+  Stack* stack;
+  Mask mask;
+  Tensor place;  // the kink, if it is a tensor
+};
+
+// The operator's value, with a mask for a derivative: on the CPU made of the input, which torch's own keeps as well;
+// elsewhere made at once, as a byte an entry.
+struct Masked : torch::autograd::Function<Masked> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Call& call) {
+    at::AutoDispatchBelowAutograd guard;
+    context->saved_data["mask"] = call.mask.packed();
+    const Tensor kept = x.is_cpu() ? (call.in_place ? x.clone() : x) : call.mask.compared(x, call.place);
+    context->save_for_backward({kept});
+    call.op.callBoxed(call.stack);
+    if (call.in_place) context->mark_dirty({x});
+    return call.in_place ? x : call.stack->back().toTensor();
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
+    const Mask mask = Mask::unpacked(context->saved_data["mask"].toDoubleVector());
+    const Tensor saved = context->get_saved_variables()[0], cotangent = cotangents[0];
+    Tensor found;
+    if (!cotangent.defined()) {
+    } else if (saved.scalar_type() == at::kBool) {
+      found = mask.applied(saved, cotangent);
+    } else if (at::GradMode::is_enabled() || !is_one_loop(saved, cotangent)) {
+      found = mask.applied(mask.compared(saved.detach(), Tensor()), cotangent);
+    } else if (saved.scalar_type() == at::kFloat) {
+      found = weighed<float>(saved, cotangent, mask);
+    } else if (saved.scalar_type() == at::kDouble) {
+      found = weighed<double>(saved, cotangent, mask);
+    } else {
+      found = mask.applied(mask.compared(saved, Tensor()), cotangent);
+    }
+    return {found, Tensor()};
+  }
+};
+
+// An argument, as far as plans depend on it.
+struct Kind {
+  static std::optional<Kind> of(const IValue& value) {
+    Kind kind;
+    if (value.isTensor()) {
+      const Tensor& tensor = value.toTensor();
+      kind.is_tensor = true;
+      kind.dtype = tensor.scalar_type();
+      kind.device = tensor.device().type();
+      kind.is_differentiated = tensor.requires_grad();
+      kind.has_dimensions = tensor.dim() > 0;
+    } else if (value.isDouble() || value.isInt() || value.isBool() || value.isNone()) {
+      kind.number = value;
+    } else {
+      return std::nullopt;
+    }
+    return kind;
+  }
+
+  bool is_of(const IValue& value) const {
+    if (is_tensor) {
+      if (!value.isTensor()) return false;
+      const Tensor& tensor = value.toTensor();
+      return tensor.scalar_type() == dtype && tensor.device().type() == device &&
+             tensor.requires_grad() == is_differentiated && (tensor.dim() > 0) == has_dimensions;
+    }
+    if (value.isDouble()) return number.isDouble() && has_same_bits(value.toDouble(), number.toDouble());
+    if (value.isInt()) return number.isInt() && value.toInt() == number.toInt();
+    if (value.isBool()) return number.isBool() && value.toBool() == number.toBool();
+    return value.isNone() && number.isNone();
+  }
+
+ private:
+  static bool has_same_bits(double one, double other) { return std::memcmp(&one, &other, sizeof one) == 0; }
+
+  bool is_tensor = false, is_differentiated = false, has_dimensions = false;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::DeviceType device = c10::kCPU;
+  IValue number;
+};
+
+struct Kernel {
+  OperatorHandle op;
+  c10::SafeKernelFunction function;
+
+  Kernel(const OperatorHandle& of, DispatchKey key) : op(of), function(of.getComputedKernelForDispatchKey(key)) {}
+
+  void call(DispatchKeySet keys, Stack* stack) const { function.callBoxed(op, keys, stack); }
+};
+
+// What to do with calls of a kind.
+struct Answer {
+  std::shared_ptr<const Kernel> kernel;  // torch's own; null for a mask
+  std::optional<std::vector<IValue>> numbers;  // for it, in place of all that follow the first argument
+  Mask mask{};
+  int place = -1;  // which argument is the kink, if it is a tensor
+  int64_t smallest = 0, below = 0;  // entries
+
+  bool is_for(int64_t entries) const { return smallest <= entries && entries < below; }
+};
+
+struct Known {
+  py::object convention;
+  std::vector<Kind> kinds;
+  Answer answer;
+
+  bool is_like(c10::ArrayRef<IValue> args) const {
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (!kinds[i].is_of(args[i])) return false;
+    }
+    return true;
+  }
+};
+
+// The convention in force, as `apply.active` has it: asked there, since tasks change it unseen.
+struct Conventions {
+  PyObject *scopes, *attribute, *module, *fallback;
+
+  py::object around() const {
+    PyObject* entered = nullptr;
+    if (PyContextVar_Get(scopes, nullptr, &entered) < 0) throw py::error_already_set();
+    py::object held = py::reinterpret_steal<py::object>(entered);
+    Py_ssize_t count = PyTuple_Size(entered);
+    if (count == 0) return py::reinterpret_borrow<py::object>(PyDict_GetItem(module, fallback));
+    return py::reinterpret_steal<py::object>(PyObject_GetAttr(PyTuple_GetItem(entered, count - 1), attribute));
+  }
+};
+
+Conventions conventions;
+std::atomic<bool> is_on{true};
+
+const DispatchKeySet PLAIN{DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
+                           DispatchKey::ADInplaceOrView};
+constexpr size_t MOST = 16;  // kinds of calls that one front knows; bounds may change with every call
+
+class Front {
+ public:
+  Front(const std::string& name, const std::string& overload, const std::string& key, bool in_place)
+      : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str())),
+        key_(c10::parseDispatchKey(key)),
+        in_place_(in_place),
+        torchs_own_(std::make_shared<const Kernel>(op_, key_)) {}
+
+  // Lie over what is registered now; for good.
+  static void cover(const std::shared_ptr<Front>& front) {
+    front->in_python_.emplace(front->op_, front->key_);
+    // Never given back: the dispatcher outlives Python, whose objects a front holds.
+    new std::shared_ptr<Front>(front);
+    auto* library = new torch::Library(torch::Library::IMPL, "aten", std::make_optional(front->key_), __FILE__, 0);
+    auto functor = std::make_unique<Functor>(front);
+    auto kernel = c10::BoxedKernel::makeFromFunctor<Functor>(std::move(functor));
+    std::string name = toString(front->op_.operator_name());
+    library->impl(name.c_str(), torch::CppFunction::makeFromBoxedKernel(std::move(kernel)));
+  }
+
+  // How to answer calls like the one under way: whether it is to be called once more, and answered so itself. What is
+  // kept for the backward must not differ between the first call and another: `checkpoint` compares.
+  bool note(Answer answer) {
+    if (asking_ == nullptr || asking_->front != this || asking_->is_told) return false;
+    asking_->is_told = true;
+    if (!asking_->is_known || !answer.is_for(asking_->entries)) return false;
+    Known known{conventions.around(), std::move(asking_->kinds), std::move(answer)};
+    std::vector<Known> forgotten;
+    std::lock_guard<std::mutex> held(mutex_);
+    if (known_.size() >= MOST) forgotten.swap(known_);
+    known_.push_back(std::move(known));
+    return true;
+  }
+
+  void forget() {
+    std::vector<Known> forgotten;
+    std::lock_guard<std::mutex> held(mutex_);
+    forgotten.swap(known_);
+  }
+
+  std::shared_ptr<const Kernel> torchs_own() const { return torchs_own_; }
+
+  void operator()(DispatchKeySet keys, Stack* stack) {
+    const auto count = op_.schema().arguments().size();
+    const auto args = torch::jit::last(*stack, count);
+    bool is_differentiated = false, is_plain = PLAIN.has_all(keys);
+    for (const IValue& each : args) {
+      if (!each.isTensor()) continue;
+      const Tensor& tensor = each.toTensor();
+      is_plain = is_plain && tensor.defined() && !tensor._fw_grad(0).defined();
+      is_differentiated = is_differentiated || tensor.requires_grad();
+    }
+    if (!is_plain || !is_on) return in_python_->call(keys, stack);
+    if (!is_differentiated || !at::GradMode::is_enabled()) return torchs_own_->call(keys, stack);
+    const auto answer = recalled(args);
+    if (!answer) {
+      const Asking asking(this, args);
+      in_python_->call(keys, stack);
+    } else if (answer->kernel == nullptr) {
+      if (!masked(*answer, args, stack)) in_python_->call(keys, stack);
+    } else {
+      if (answer->numbers) {
+        torch::jit::drop(*stack, count - 1);
+        stack->insert(stack->end(), answer->numbers->begin(), answer->numbers->end());
+      }
+      answer->kernel->call(keys, stack);
+    }
+  }
+
+ private:
+  struct Functor final : c10::OperatorKernel {
+    explicit Functor(std::shared_ptr<Front> of) : front(std::move(of)) {}
+    void operator()(const OperatorHandle&, DispatchKeySet keys, Stack* stack) { (*front)(keys, stack); }
+    std::shared_ptr<Front> front;
+  };
+
+  // A call on its way through Python, of this thread.
+  struct Asking {
+    Asking(const Front* of, c10::ArrayRef<IValue> args) : front(of), outer(asking_), entries(args[0].toTensor().numel()) {
+      for (const IValue& each : args) {
+        const auto kind = Kind::of(each);
+        is_known = is_known && kind.has_value();
+        if (is_known) kinds.push_back(*kind);
+      }
+      asking_ = this;
+    }
+    ~Asking() { asking_ = outer; }
+    Asking(const Asking&) = delete;
+    Asking& operator=(const Asking&) = delete;
+
+    const Front* front;
+    Asking* outer;
+    int64_t entries;
+    std::vector<Kind> kinds;
+    bool is_known = true, is_told = false;
+  };
+
+  std::optional<Answer> recalled(c10::ArrayRef<IValue> args) {
+    py::gil_scoped_acquire gil;
+    const py::object convention = conventions.around();
+    const int64_t entries = args[0].toTensor().numel();
+    std::lock_guard<std::mutex> held(mutex_);
+    for (const Known& known : known_) {
+      if (known.convention.is(convention) && known.answer.is_for(entries) && known.is_like(args)) return known.answer;
+    }
+    return std::nullopt;
+  }
+
+  bool masked(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack) const {
+    const Tensor x = args[0].toTensor();
+    if (in_place_ && (x.is_leaf() || x.is_view() || !x.is_non_overlapping_and_dense())) return false;
+    Mask mask = answer.mask;
+    Tensor place;
+    if (answer.place >= 0) {
+      place = args[answer.place].toTensor();
+      if (place.is_cpu()) mask.low = place.item().toDouble();
+      if (std::isnan(mask.low)) return false;
+    }
+    // The operator takes its arguments from the stack, and leaves there what it wrote.
+    Tensor out = Masked::apply(x, Call{op_, in_place_, stack, mask, place});
+    torch::jit::drop(*stack, 1);
+    stack->emplace_back(std::move(out));
+    return true;
+  }
+
+  const OperatorHandle op_;
+  const DispatchKey key_;
+  const bool in_place_;
+  const std::shared_ptr<const Kernel> torchs_own_;
+  std::optional<Kernel> in_python_;
+  std::mutex mutex_;  // taken last, and nothing is waited for under it
+  std::vector<Known> known_;
+  static thread_local Asking* asking_;
+};
+
+thread_local Front::Asking* Front::asking_ = nullptr;
+
+IValue number_of(const py::handle& number) {
+  if (number.is_none()) return {};
+  if (py::isinstance<py::bool_>(number)) return number.cast<bool>();
+  if (py::isinstance<py::int_>(number)) return number.cast<int64_t>();
+  return number.cast<double>();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.def("ask", [](py::object scopes, py::dict active) {
+    conventions = {scopes.release().ptr(), PyUnicode_InternFromString("convention"), active.release().ptr(),
+                   PyUnicode_InternFromString("_default")};
+  });
+  module.def("switch_on", [](bool on) { is_on = on; });
+  py::class_<Front, std::shared_ptr<Front>>(module, "Front")
+      .def(py::init<const std::string&, const std::string&, const std::string&, bool>())
+      .def("cover", [](const std::shared_ptr<Front>& front) { Front::cover(front); })
+      .def("forget", &Front::forget)
+      .def("note_torchs_own",
+           [](Front& front, int64_t below) {
+             Answer answer;
+             answer.kernel = front.torchs_own();
+             answer.below = below;
+             return front.note(std::move(answer));
+           })
+      .def("note_other",
+           [](Front& front, const Front& other, const py::sequence& numbers, int64_t below) {
+             Answer answer;
+             answer.kernel = other.torchs_own();
+             answer.numbers.emplace();
+             for (const py::handle& each : numbers) answer.numbers->push_back(number_of(each));
+             answer.below = below;
+             return front.note(std::move(answer));
+           })
+      .def("note_masked", [](Front& front, double low, double high, const std::vector<bool>& passes, int place,
+                             int64_t below) {
+        Answer answer;
+        answer.mask = {low, high, passes[0], passes[1], passes[2], passes[3], passes[4], passes[5]};
+        answer.place = place;
+        answer.smallest = 1;
+        answer.below = below;
+        return front.note(std::move(answer));
+      });
+}

@@ -1,0 +1,54 @@
+"""The front on CUDA: the same as in Python, to the bit, and no Python for a call like an earlier one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kernels.calls import CALLS, DTYPES, IN_PLACE
+from kernels.fronts import assert_same_as_in_python, python_run_by
+
+import subgrad
+from subgrad.kernels import front, packed
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(front.built() is None, reason="needs `subgrad build`, and so a C++ compiler"),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", [*CALLS, *IN_PLACE])
+def test_every_number_under_every_convention(name: str, dtype: torch.dtype) -> None:
+    assert_same_as_in_python(name, dtype, "cuda")
+
+
+@pytest.mark.parametrize("name", ["clamp", "clamp_", "clamp_min", "relu", "relu6", "leaky_relu", "maximum, number"])
+def test_no_python_runs_for_small_tensors_and_large_ones_are_packed(name: str) -> None:
+    call = (CALLS | IN_PLACE)[name]
+    inputs = [torch.randn(16, device="cuda", requires_grad=True) * 1 for _ in range(2)]
+    large = torch.randn(packed.SMALLEST, device="cuda", requires_grad=True) * 1
+    with subgrad.use("min-norm"):
+        call(inputs[0])
+        assert not python_run_by(lambda: call(inputs[1]))
+        assert "pack" in " ".join(python_run_by(lambda: call(large)))
+
+
+def test_captured_graphs_replay_the_convention() -> None:
+    x = torch.tensor([-1.0, 0.0, 1.0], device="cuda", requires_grad=True)
+    g = torch.tensor([2.0, 3.0, 4.0], device="cuda")
+
+    def step() -> torch.Tensor:
+        with subgrad.use("right"):
+            return torch.autograd.grad(torch.maximum(x, torch.zeros_like(x[0])), x, g)[0]
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert found.tolist() == [0, 3, 4]
