@@ -20,10 +20,17 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import subgrad
+from subgrad.apply import dispatch
+from subgrad.apply.plan import INSTALLED
 from subgrad.cli import main
 from subgrad.kernels import front
 
 pytestmark = pytest.mark.skipif(front.built() is None, reason="needs `subgrad build`, and so a C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def every_kernel_is_registered() -> None:
+    dispatch.install()
 
 
 def slope(call: Callable[[Tensor], Tensor], at: float = 0.0) -> float:
@@ -51,6 +58,7 @@ def test_no_python_runs_under_min_norm(name: str) -> None:
     left_to_python = {
         *("leaky_relu(-0.3)", "softshrink(0)", "minimum, nan", "fmax, number"),
         *("maximum, constants", "minimum, other only"),
+        *(("clamp, closed",) if INSTALLED == "2.13" else ()),
     }
     assert bool(seen) == (name in left_to_python), seen
 
@@ -178,7 +186,8 @@ def test_forward_mode_transforms_and_batches_go_to_python() -> None:
         cotangents = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
         (rows,) = torch.autograd.grad(out, leaf, cotangents, is_grads_batched=True)
         assert rows.tolist() == [[1, 2, 0], [4, 5, 0]]
-        assert torch.compile(torch.relu, fullgraph=True)(leaf).tolist() == [0, 1, 0]
+        (compiled,) = torch.autograd.grad(torch.compile(torch.relu, backend="aot_eager")(leaf), leaf, cotangents[0])
+        assert compiled.tolist() == [1, 2, 0]
 
 
 def test_what_is_overwritten_fails_as_with_torch() -> None:
