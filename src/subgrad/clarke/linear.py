@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor, strided
+from torch import _VF, Tensor, strided
 from torch._C import _AutoDispatchBelowADInplaceOrView as values
 from torch.autograd import forward_ad
 
@@ -17,12 +17,18 @@ __all__ = [
     "carries_tangents",
     "carries_tangents_alone",
     "carrying_tangents",
+    "dual",
+    "load_forward_mode",
     "tangent",
     "valued",
     "values",
     "weighted",
     "with_tangent",
 ]
+
+
+# As `forward_ad` does it, which reads the environment and imports at every call.
+_make, _unpack = _VF._make_dual, _VF._unpack_dual
 
 
 class _Here(threading.local):
@@ -57,11 +63,22 @@ def tangent(tensor: Any) -> Tensor | None:
     """What a tensor carries in the tangent pass."""
     if not _here.carries or not isinstance(tensor, Tensor) or tensor.layout is not strided:
         return None
-    return forward_ad.unpack_dual(tensor).tangent
+    return _unpack(tensor, level=forward_ad._current_level)[1]
 
 
 def with_tangent(value: Tensor, found: Tensor) -> Tensor:
-    return forward_ad.make_dual(value, found.expand(value.shape).to(value.dtype))
+    if found.shape != value.shape:
+        found = found.expand(value.shape)
+    return dual(value, found if found.dtype == value.dtype else found.to(value.dtype))
+
+
+def dual(value: Tensor, ahead: Tensor) -> Tensor:
+    return _make(value, ahead, level=forward_ad._current_level)
+
+
+def load_forward_mode() -> None:
+    """What `forward_ad.make_dual` does first: torch's formulas that are written in Python."""
+    forward_ad._maybe_load_decompositions()
 
 
 def valued(derivative: Tensor, value: Tensor) -> Tensor:

@@ -9,16 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from subgrad.apply import branches
 from subgrad.apply.active import Scope
 from subgrad.apply.passing import running
-from subgrad.clarke.linear import carries_tangents
+from subgrad.clarke.linear import carries_tangents, dual, load_forward_mode
 from subgrad.clarke.passes import RULES, Decide, Look, Replay, Site
 from subgrad.clarke.refused import Refused, here, where_raised
 from subgrad.clarke.rules import rules
-from subgrad.clarke.surroundings import eager, generator_states, statistics_kept, without_fast_paths
+from subgrad.clarke.surroundings import eager, generator_states, without_fast_paths
 from subgrad.clarke.watch import Watch
 from subgrad.conventions import Convention
 
@@ -45,9 +44,7 @@ class Program:
     generators: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if not RULES:
-            RULES.update(rules())
-        branches.install(RULES)
+        _prepare()
         if carries_tangents():
             raise Refused(f"The gradient of a whole program, at {here()}, cannot be taken inside that of another.")
         if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
@@ -97,7 +94,7 @@ class Program:
 
     def _forward(self, current: Decide, duals: list[Tensor]) -> tuple[Any, Any]:
         self.rewind()
-        with _in(current), statistics_kept(), without_fast_paths():
+        with _in(current), without_fast_paths():
             try:
                 return self.call(duals)
             except (NotImplementedError, RuntimeError) as error:
@@ -109,20 +106,20 @@ class Program:
     def _duals(self, leaves: list[Tensor], direction: Vector) -> list[Tensor]:
         if self.held:
             for leaf, ahead in zip(leaves, direction, strict=True):
-                leaf.copy_(forward_ad.make_dual(leaf.detach(), ahead))  # the same values, and a tangent
+                leaf.copy_(dual(leaf.detach(), ahead))  # the same values, and a tangent
             return leaves
         # What is written into would change the direction as well.
         copied = [
             (leaf.clone(), ahead.clone()) if self.copied else (leaf, ahead)
             for leaf, ahead in zip(leaves, direction, strict=True)
         ]
-        return [forward_ad.make_dual(*each) for each in copied]
+        return [dual(*each) for each in copied]
 
     def moved(self, direction: Vector, step: float) -> Tensor:
         """The value a little further on, as torch computes it."""
         self.rewind()
         pairs = list(zip(self.leaves, direction, strict=True))
-        with torch.no_grad(), statistics_kept(), eager():
+        with torch.no_grad(), eager():
             if not self.held:
                 return self.call([leaf + step * ahead for leaf, ahead in pairs])[0]
             kept = [leaf.clone() for leaf in self.leaves]
@@ -137,8 +134,7 @@ class Program:
     def replay(self, script: list[tuple[Site, Any]]) -> tuple[tuple[Tensor | None, ...], Any]:
         self.rewind()
         current = Replay(script)
-        with statistics_kept():
-            leaves, value, _ = self.plain(current)
+        leaves, value, _ = self.plain(current)
         current.finish()
         return gradient_of(value, leaves), value.detach()
 
@@ -146,6 +142,20 @@ class Program:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
         for generator, state in self.generators:
             generator.set_state(state)
+
+
+_is_prepared = False
+
+
+def _prepare() -> None:
+    """Once per process."""
+    global _is_prepared
+    if _is_prepared:
+        return
+    RULES.update(rules())
+    branches.install(RULES)
+    load_forward_mode()
+    _is_prepared = True  # last: until then other threads do the same, and wait where it matters
 
 
 def gradient_of(value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
@@ -158,7 +168,10 @@ def _is_about_forward_mode(error: Exception) -> bool:
     return any(words in str(error) for words in ("forward AD", "forward mode AD", "forward-mode", "jvp"))
 
 
+_TORCH = Convention("torch")
+
+
 @contextmanager
 def _in(current: Any) -> Iterator[None]:
-    with Scope(Convention("torch")), eager(), running(current), Watch(current):
+    with Scope(_TORCH), eager(), running(current), Watch(current):
         yield
