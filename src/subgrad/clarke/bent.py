@@ -108,7 +108,8 @@ def _scaled(vector: Tensor, piece: Tensor, slopes: tuple[float, ...]) -> Tensor:
         return vector * sum(masks, start=0)
     left, right = slopes
     if (left, right) == (0, 1):
-        return piece.to(vector.dtype).mul_(vector)  # in the memory that conversion takes anyway
+        # On the CPU in the memory that the conversion takes anyway; elsewhere there is none.
+        return piece.to(vector.dtype).mul_(vector) if vector.is_cpu else vector * piece
     # In 16 bits slopes would not add up.
     slope = piece.to(torch.promote_types(vector.dtype, torch.float32)).mul_(right - left).add_(left)
     return vector * slope

@@ -19,6 +19,7 @@ __all__ = [
     "carrying_tangents",
     "dual",
     "load_forward_mode",
+    "parts",
     "tangent",
     "valued",
     "values",
@@ -63,7 +64,12 @@ def tangent(tensor: Any) -> Tensor | None:
     """What a tensor carries in the tangent pass."""
     if not _here.carries or not isinstance(tensor, Tensor) or tensor.layout is not strided:
         return None
-    return _unpack(tensor, level=forward_ad._current_level)[1]
+    return parts(tensor)[1]
+
+
+def parts(tensor: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The value of a tensor, and its tangent."""
+    return _unpack(tensor, level=forward_ad._current_level)
 
 
 def with_tangent(value: Tensor, found: Tensor) -> Tensor:

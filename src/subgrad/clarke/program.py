@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +21,7 @@ from subgrad.clarke.watch import Watch
 from subgrad.conventions import Convention
 
 Vector = Sequence[Tensor]  # one tensor for each leaf
+_TORCH = Convention("torch")  # while rules of passes decide, no convention does
 
 
 @dataclass
@@ -51,9 +51,10 @@ class Program:
             raise Refused(
                 f"The gradient of a whole program, at {here()}, cannot be taken inside torch.func transforms."
             )
+        for device in {leaf.device.type for leaf in self.leaves}:
+            if device.upper() not in branches.BACKENDS:
+                raise Refused(f"No rules are registered for tensors on {device}, as given at {here()}.")
         for leaf in self.leaves:
-            if leaf.device.type.upper() not in branches.BACKENDS:
-                raise Refused(f"No rules are registered for tensors on {leaf.device.type}, as given at {here()}.")
             if not leaf.is_floating_point():
                 raise Refused(f"Only real floating-point tensors have a gradient, not {leaf.dtype}, at {here()}.")
         self.generators = generator_states(self.leaves)
@@ -73,7 +74,7 @@ class Program:
 
     def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
         leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
-        with torch.enable_grad(), _in(current):
+        with torch.enable_grad(), Scope(_TORCH), eager(), running(current), Watch(current):
             given = [leaf.clone() for leaf in leaves] if self.copied else leaves
             value, aux = self.call(given)
         return leaves, value, aux
@@ -94,7 +95,7 @@ class Program:
 
     def _forward(self, current: Decide, duals: list[Tensor]) -> tuple[Any, Any]:
         self.rewind()
-        with _in(current), without_fast_paths():
+        with Scope(_TORCH), eager(), running(current), Watch(current), without_fast_paths():
             try:
                 return self.call(duals)
             except (NotImplementedError, RuntimeError) as error:
@@ -161,17 +162,9 @@ def _prepare() -> None:
 def gradient_of(value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
     if not value.requires_grad:
         return tuple(None for _ in leaves)
-    return torch.autograd.grad(value, leaves, torch.ones_like(value), allow_unused=True)
+    ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
+    return torch.autograd.grad(value, leaves, ones, allow_unused=True)
 
 
 def _is_about_forward_mode(error: Exception) -> bool:
     return any(words in str(error) for words in ("forward AD", "forward mode AD", "forward-mode", "jvp"))
-
-
-_TORCH = Convention("torch")
-
-
-@contextmanager
-def _in(current: Any) -> Iterator[None]:
-    with Scope(_TORCH), eager(), running(current), Watch(current):
-        yield
