@@ -21,7 +21,7 @@ def check_value(value: Tensor, reached: Tensor, current: Decide, program: str) -
     """The branches taken must lead to the value of the program, or it jumps there; with the line of the program."""
     # What is taken for tied is not: values move by the tolerance times slopes that nobody knows.
     rounding = max(torch.finfo(value.dtype).eps, current.tol) ** 0.5
-    if value.numel() == reached.numel() == 1 and _is_near(*numbers([value, reached]), rounding):
+    if value.numel() == reached.numel() == 1 and _is_near(value, reached, rounding):
         return
     with values():
         reached = reached.to(value)
@@ -73,8 +73,9 @@ def numbers(tensors: Sequence[Tensor]) -> list[float]:
         return torch.stack([each.reshape(()).to(tensors[0].device, torch.float64) for each in tensors]).tolist()
 
 
-def _is_near(value: float, reached: float, rounding: float) -> bool:
-    return not isfinite(value) or abs(reached - value) <= rounding * (1 + abs(value))
+def _is_near(value: Tensor, reached: Tensor, rounding: float) -> bool:
+    one, other = numbers([value, reached])
+    return not isfinite(one) or abs(other - one) <= rounding * (1 + abs(one))
 
 
 @dataclass(frozen=True)

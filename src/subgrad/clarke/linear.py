@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from torch import _VF, Tensor, strided
@@ -18,7 +19,6 @@ __all__ = [
     "carries_tangents_alone",
     "carrying_tangents",
     "dual",
-    "load_forward_mode",
     "parts",
     "tangent",
     "valued",
@@ -30,6 +30,7 @@ __all__ = [
 
 # As `forward_ad` does it, which reads the environment and imports at every call.
 _make, _unpack = _VF._make_dual, _VF._unpack_dual
+_load_formulas = cache(forward_ad._maybe_load_decompositions)  # those that torch has written in Python
 
 
 class _Here(threading.local):
@@ -44,6 +45,7 @@ _one_at_a_time = threading.RLock()
 @contextmanager
 def carrying_tangents(and_a_graph: bool = False) -> Iterator[None]:
     """Forward mode in this thread. Torch has one level of it for the whole process: threads wait for each other."""
+    _load_formulas()
     with _one_at_a_time, forward_ad.dual_level():
         _here.carries, _here.records = True, and_a_graph
         try:
@@ -80,11 +82,6 @@ def with_tangent(value: Tensor, found: Tensor) -> Tensor:
 
 def dual(value: Tensor, ahead: Tensor) -> Tensor:
     return _make(value, ahead, level=forward_ad._current_level)
-
-
-def load_forward_mode() -> None:
-    """What `forward_ad.make_dual` does first: torch's formulas that are written in Python."""
-    forward_ad._maybe_load_decompositions()
 
 
 def valued(derivative: Tensor, value: Tensor) -> Tensor:

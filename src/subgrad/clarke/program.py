@@ -12,7 +12,7 @@ from torch import Tensor
 from subgrad.apply import branches
 from subgrad.apply.active import Scope
 from subgrad.apply.passing import running
-from subgrad.clarke.linear import carries_tangents, dual, load_forward_mode
+from subgrad.clarke.linear import carries_tangents, dual
 from subgrad.clarke.passes import RULES, Decide, Look, Replay, Site
 from subgrad.clarke.refused import Refused, here, where_raised
 from subgrad.clarke.rules import rules
@@ -153,10 +153,10 @@ def _prepare() -> None:
     global _is_prepared
     if _is_prepared:
         return
-    RULES.update(rules())
+    if not RULES:
+        RULES.update(rules())
     branches.install(RULES)
-    load_forward_mode()
-    _is_prepared = True  # last: until then other threads do the same, and wait where it matters
+    _is_prepared = True  # last: until then other threads come here too, and wait while kernels are registered
 
 
 def gradient_of(value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
