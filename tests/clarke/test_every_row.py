@@ -87,3 +87,10 @@ def test_the_element_is_the_gradient_a_little_further_on(op: str, number: int) -
         pytest.skip(f"torch {torch.__version__} cannot tell: {error}")
     for name in tensors:
         torch.testing.assert_close(found.gradient[name], wanted[name], rtol=CLOSE, atol=CLOSE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_slopes_are_as_exact_as_the_program(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.0, -1.0, 1.0], dtype=dtype)
+    found = subgrad.grad(lambda x: torch.nn.functional.leaky_relu(x, 0.01).sum())(x)
+    assert found[1:].tolist() == torch.tensor([0.01, 1.0], dtype=dtype).tolist()

@@ -181,3 +181,20 @@ def test_checkpointed_programs_have_the_same_gradient() -> None:
     subgrad.backward(checkpointed, model.parameters())
     for parameter, each in zip(model.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, each)
+
+
+@pytest.mark.parametrize("make", [nn.BatchNorm1d, nn.InstanceNorm1d])
+def test_batches_are_counted_as_in_one_plain_run(make: Callable[..., nn.Module]) -> None:
+    def run(norm: nn.Module, x: Tensor) -> Tensor:
+        return F.relu(norm(x)).sum() + x.abs().sum()
+
+    mine, plain = (make(3, track_running_stats=True, momentum=None) for _ in range(2))
+    gradient, x = subgrad.grad(lambda x: run(mine, x)), torch.randn(4, 3, 5).round()
+    for _ in range(3):
+        assert subgrad.element(lambda x: run(mine, x))(x).kinks
+        gradient(x)
+        for _ in range(2):
+            run(plain, x)
+    assert mine.state_dict().keys() == plain.state_dict().keys()
+    for name, kept in mine.state_dict().items():
+        torch.testing.assert_close(kept, plain.state_dict()[name], msg=name)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-from torch import Tensor, strided
+from torch import _VF, Tensor, strided
 from torch._C import _AutoDispatchBelowADInplaceOrView as values
 from torch.autograd import forward_ad
 
@@ -17,12 +18,19 @@ __all__ = [
     "carries_tangents",
     "carries_tangents_alone",
     "carrying_tangents",
+    "dual",
+    "parts",
     "tangent",
     "valued",
     "values",
     "weighted",
     "with_tangent",
 ]
+
+
+# As `forward_ad` does it, which reads the environment and imports at every call.
+_make, _unpack = _VF._make_dual, _VF._unpack_dual
+_load_formulas = cache(forward_ad._maybe_load_decompositions)  # those that torch has written in Python
 
 
 class _Here(threading.local):
@@ -37,6 +45,7 @@ _one_at_a_time = threading.RLock()
 @contextmanager
 def carrying_tangents(and_a_graph: bool = False) -> Iterator[None]:
     """Forward mode in this thread. Torch has one level of it for the whole process: threads wait for each other."""
+    _load_formulas()
     with _one_at_a_time, forward_ad.dual_level():
         _here.carries, _here.records = True, and_a_graph
         try:
@@ -57,11 +66,22 @@ def tangent(tensor: Any) -> Tensor | None:
     """What a tensor carries in the tangent pass."""
     if not _here.carries or not isinstance(tensor, Tensor) or tensor.layout is not strided:
         return None
-    return forward_ad.unpack_dual(tensor).tangent
+    return parts(tensor)[1]
+
+
+def parts(tensor: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The value of a tensor, and its tangent."""
+    return _unpack(tensor, level=forward_ad._current_level)
 
 
 def with_tangent(value: Tensor, found: Tensor) -> Tensor:
-    return forward_ad.make_dual(value, found.expand(value.shape).to(value.dtype))
+    if found.shape != value.shape:
+        found = found.expand(value.shape)
+    return dual(value, found if found.dtype == value.dtype else found.to(value.dtype))
+
+
+def dual(value: Tensor, ahead: Tensor) -> Tensor:
+    return _make(value, ahead, level=forward_ad._current_level)
 
 
 def valued(derivative: Tensor, value: Tensor) -> Tensor:

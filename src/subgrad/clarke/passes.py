@@ -123,6 +123,8 @@ class Look:
 def read(flags: list[Tensor | bool]) -> list[bool]:
     """Flags on the device, all read at once."""
     tensors = [flag for flag in flags if isinstance(flag, Tensor)]
+    if all(flag.is_cpu for flag in tensors):  # where there is nothing to wait for
+        return [bool(flag) for flag in flags]
     device = next((flag.device for flag in tensors if flag.device.type != "cpu"), None)
     found = iter(torch.stack([flag.to(device, torch.bool) for flag in tensors]).tolist() if tensors else [])
     return [next(found) if isinstance(flag, Tensor) else flag for flag in flags]

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from subgrad.apply import branches
 from subgrad.apply.active import Scope
 from subgrad.apply.passing import running
-from subgrad.clarke.linear import carries_tangents
+from subgrad.clarke.linear import carries_tangents, dual
 from subgrad.clarke.passes import RULES, Decide, Look, Replay, Site
 from subgrad.clarke.refused import Refused, here, where_raised
 from subgrad.clarke.rules import rules
-from subgrad.clarke.surroundings import eager, generator_states, statistics_kept, without_fast_paths
+from subgrad.clarke.surroundings import eager, generator_states, without_fast_paths
 from subgrad.clarke.watch import Watch
 from subgrad.conventions import Convention
 
 Vector = Sequence[Tensor]  # one tensor for each leaf
+_TORCH = Convention("torch")  # while rules of passes decide, no convention does
 
 
 @dataclass
@@ -45,18 +44,17 @@ class Program:
     generators: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if not RULES:
-            RULES.update(rules())
-        branches.install(RULES)
+        _prepare()
         if carries_tangents():
             raise Refused(f"The gradient of a whole program, at {here()}, cannot be taken inside that of another.")
         if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
             raise Refused(
                 f"The gradient of a whole program, at {here()}, cannot be taken inside torch.func transforms."
             )
+        for device in {leaf.device.type for leaf in self.leaves}:
+            if device.upper() not in branches.BACKENDS:
+                raise Refused(f"No rules are registered for tensors on {device}, as given at {here()}.")
         for leaf in self.leaves:
-            if leaf.device.type.upper() not in branches.BACKENDS:
-                raise Refused(f"No rules are registered for tensors on {leaf.device.type}, as given at {here()}.")
             if not leaf.is_floating_point():
                 raise Refused(f"Only real floating-point tensors have a gradient, not {leaf.dtype}, at {here()}.")
         self.generators = generator_states(self.leaves)
@@ -76,7 +74,7 @@ class Program:
 
     def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
         leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
-        with torch.enable_grad(), _in(current):
+        with torch.enable_grad(), Scope(_TORCH), eager(), running(current), Watch(current):
             given = [leaf.clone() for leaf in leaves] if self.copied else leaves
             value, aux = self.call(given)
         return leaves, value, aux
@@ -97,7 +95,7 @@ class Program:
 
     def _forward(self, current: Decide, duals: list[Tensor]) -> tuple[Any, Any]:
         self.rewind()
-        with _in(current), statistics_kept(), without_fast_paths():
+        with Scope(_TORCH), eager(), running(current), Watch(current), without_fast_paths():
             try:
                 return self.call(duals)
             except (NotImplementedError, RuntimeError) as error:
@@ -109,20 +107,20 @@ class Program:
     def _duals(self, leaves: list[Tensor], direction: Vector) -> list[Tensor]:
         if self.held:
             for leaf, ahead in zip(leaves, direction, strict=True):
-                leaf.copy_(forward_ad.make_dual(leaf.detach(), ahead))  # the same values, and a tangent
+                leaf.copy_(dual(leaf.detach(), ahead))  # the same values, and a tangent
             return leaves
         # What is written into would change the direction as well.
         copied = [
             (leaf.clone(), ahead.clone()) if self.copied else (leaf, ahead)
             for leaf, ahead in zip(leaves, direction, strict=True)
         ]
-        return [forward_ad.make_dual(*each) for each in copied]
+        return [dual(*each) for each in copied]
 
     def moved(self, direction: Vector, step: float) -> Tensor:
         """The value a little further on, as torch computes it."""
         self.rewind()
         pairs = list(zip(self.leaves, direction, strict=True))
-        with torch.no_grad(), statistics_kept(), eager():
+        with torch.no_grad(), eager():
             if not self.held:
                 return self.call([leaf + step * ahead for leaf, ahead in pairs])[0]
             kept = [leaf.clone() for leaf in self.leaves]
@@ -137,8 +135,7 @@ class Program:
     def replay(self, script: list[tuple[Site, Any]]) -> tuple[tuple[Tensor | None, ...], Any]:
         self.rewind()
         current = Replay(script)
-        with statistics_kept():
-            leaves, value, _ = self.plain(current)
+        leaves, value, _ = self.plain(current)
         current.finish()
         return gradient_of(value, leaves), value.detach()
 
@@ -148,17 +145,26 @@ class Program:
             generator.set_state(state)
 
 
+_is_prepared = False
+
+
+def _prepare() -> None:
+    """Once per process."""
+    global _is_prepared
+    if _is_prepared:
+        return
+    if not RULES:
+        RULES.update(rules())
+    branches.install(RULES)
+    _is_prepared = True  # last: until then other threads come here too, and wait while kernels are registered
+
+
 def gradient_of(value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
     if not value.requires_grad:
         return tuple(None for _ in leaves)
-    return torch.autograd.grad(value, leaves, torch.ones_like(value), allow_unused=True)
+    ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
+    return torch.autograd.grad(value, leaves, ones, allow_unused=True)
 
 
 def _is_about_forward_mode(error: Exception) -> bool:
     return any(words in str(error) for words in ("forward AD", "forward mode AD", "forward-mode", "jvp"))
-
-
-@contextmanager
-def _in(current: Any) -> Iterator[None]:
-    with Scope(Convention("torch")), eager(), running(current), Watch(current):
-        yield

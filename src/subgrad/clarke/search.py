@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.autograd.function import BackwardCFunction
 
 from subgrad.clarke.certificate import SMALL, certified, check_value
 from subgrad.clarke.generic import Direction, NotGeneric, random_direction
-from subgrad.clarke.linear import carrying_tangents, tangent
+from subgrad.clarke.linear import carrying_tangents, parts
 from subgrad.clarke.passes import Decide, DoesNotRepeat, Look, Site, lines, read
 from subgrad.clarke.program import Program, Vector, gradient_of
 from subgrad.clarke.refused import Refused, defined_at
@@ -142,9 +141,7 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
     try:
         with carrying_tangents():
             out, aux = program.with_tangents(current, ahead)
-            moved = tangent(out)
-            slope = 0.0 if moved is None else moved.item()
-            reached = forward_ad.unpack_dual(out).primal.clone()
+            reached, slope = _outcome(out)
         unexpected = [flag for _, flag in current.unexpected]
         doubts = [flag for flag, _ in (*current.changed, *current.undecided)]
         flags = iter(read([*unexpected, *doubts, *current.seen]))
@@ -166,6 +163,12 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
     check_value(value, reached, current, program.line)
     product = certified(gradient, ahead, slope, value, [program.line])
     return Found(gradient, value, None, kinks, tuple(ahead), slope, product)
+
+
+def _outcome(out: Tensor) -> tuple[Tensor, float]:
+    """The value that a run on tangents has reached, and the slope."""
+    value, moved = parts(out)
+    return value.detach().clone(), 0.0 if moved is None else moved.item()
 
 
 @dataclass
@@ -209,9 +212,7 @@ class _Search:
                 leaves, out = self.program.with_both(current, ahead)
             else:
                 leaves, (out, _) = [], self.program.with_tangents(current, ahead)
-            moved = tangent(out)
-            slope = 0.0 if moved is None else moved.item()
-            reached = forward_ad.unpack_dual(out).primal.detach().clone()
+            reached, slope = _outcome(out)
         if not current.is_as_expected():
             return self.decided(ahead, Decide(self.tol, flip=current.flip))
         check_value(self.value, reached, current, self.program.line)
@@ -255,8 +256,7 @@ class _Search:
 
     def _slope(self, ahead: Vector) -> float:
         with carrying_tangents():
-            moved = tangent(self.program.with_tangents(Decide(self.tol), ahead)[0])
-            return 0.0 if moved is None else moved.item()
+            return _outcome(self.program.with_tangents(Decide(self.tol), ahead)[0])[1]
 
     def _moves_as(self, ahead: Vector, slope: float) -> bool:
         rounding = torch.finfo(self.value.dtype).eps
@@ -274,7 +274,7 @@ class _Search:
             current = Decide(self.tol)
             with carrying_tangents():
                 out, _ = self.program.with_tangents(current, ahead)
-                check_value(self.value, forward_ad.unpack_dual(out).primal.clone(), current, self.program.line)
+                check_value(self.value, _outcome(out)[0], current, self.program.line)
 
 
 def _flips() -> Iterator[Callable[[Tensor], Tensor]]:

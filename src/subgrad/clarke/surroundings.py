@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.module import register_module_forward_pre_hook
-
-from subgrad.apply.passing import here
 
 
 def generator_states(leaves: Sequence[Tensor]) -> list[Any]:
@@ -35,13 +34,14 @@ def beside_compiled_code(run: Callable[[], Any]) -> Any:
     return torch.compiler.disable(run)()  # pyright: ignore[reportCallIssue]
 
 
-@contextmanager
-def eager() -> Iterator[None]:
+def eager() -> AbstractContextManager[None]:
     """Compiled functions run as they are written, so that their operators are met; in every thread, for that time."""
+    return _eager() if "torch._dynamo" in sys.modules else nullcontext()  # else nothing is compiled
+
+
+@contextmanager
+def _eager() -> Iterator[None]:
     global _eager_depth, _stance
-    if "torch._dynamo" not in sys.modules:  # nothing has been compiled
-        yield
-        return
     with _eager_lock:
         if _eager_depth == 0:
             _stance = torch.compiler.set_stance("force_eager")
@@ -56,20 +56,13 @@ def eager() -> Iterator[None]:
                 _stance.__exit__(None, None, None)
 
 
-@contextmanager
-def statistics_kept() -> Iterator[None]:
-    """Batches are counted once, by the plain run."""
-
-    def uncount(module: Any, _: Any) -> None:
-        is_counting = isinstance(module, _NormBase) and module.training and module.num_batches_tracked is not None
-        if is_counting and here.current is not None:
-            module.num_batches_tracked.sub_(1)  # type: ignore[union-attr]
-
-    hook = register_module_forward_pre_hook(uncount)
-    try:
-        yield
-    finally:
-        hook.remove()
+def counts_batches(counter: Any) -> bool:
+    """Whether a tensor is about to be written into by a module of normalisation that counts its batches with it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not isinstance(frame.f_locals.get("self"), Module):
+        frame = frame.f_back
+    module = None if frame is None else frame.f_locals["self"]
+    return isinstance(module, _NormBase) and module.num_batches_tracked is counter
 
 
 @contextmanager

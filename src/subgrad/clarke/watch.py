@@ -18,6 +18,7 @@ from subgrad.clarke.generic import convolved, linear
 from subgrad.clarke.linear import tangent, with_tangent
 from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.refused import Refused, here
+from subgrad.clarke.surroundings import counts_batches
 
 _data: Any = torch.Tensor.data
 DETACHED = frozenset((Tensor.detach, torch.detach, _data.__get__))
@@ -54,6 +55,8 @@ class Watch(TorchFunctionMode):
             return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
         if func in NOTEWORTHY:
             return self._noteworthy(func, args, kwargs or {})
+        if func is Tensor.add_ and not self.looks and _is_counter(args[0]) and counts_batches(args[0]):
+            return args[0]  # by the plain run alone
         if self.looks and not torch.is_grad_enabled() and _is_computed(func, args):
             self.current.leaks.note(f"{func.__name__} under no_grad")
         return func(*args, **(kwargs or {}))
@@ -89,6 +92,10 @@ def _is_computed(func: Any, args: Any) -> bool:
     """Whether a call is more than a look at an attribute of what is differentiated."""
     is_attribute = getattr(func, "__name__", "__get__") == "__get__"
     return not is_attribute and any(isinstance(each, Tensor) and each.requires_grad for each in args)
+
+
+def _is_counter(tensor: Any) -> bool:
+    return isinstance(tensor, Tensor) and tensor.ndim == 0 and not tensor.is_floating_point()
 
 
 def _name(func: Any) -> str:
