@@ -32,7 +32,9 @@ subgrad bench --show mine.json
 
 - *both*: forward and backward. *torch / subgrad*: above 1, subgrad is the faster one. Each is measured in a process of
   its own, torch's without any kernel of ours. On the CPU `relu`, `abs` and `hardsigmoid` are torch's own in both, under
-  `min-norm`: what they show there is how far two processes on a shared machine differ.
+  `min-norm`: what they show there is how far two processes on a shared machine differ. Both keep the memory that they
+  free, as allocators for numerical work do: else what is measured on a CPU is how the system gives it back.
+- *with* `subgrad build`: calls like earlier ones were answered in C++, without Python.
 - *of the limit*: the time in which a copy of as many entries, measured in the same run, would move what backward has
   to move, over the time it took. That is the cotangent, read, and a gradient for each operand, written; and the kept
   bits, where less than a byte an entry is kept. At small sizes all is overhead; what fits in a cache may exceed 100%.
@@ -158,7 +160,8 @@ def gibibytes(size: int) -> str:
 def rows(record: Benchmark) -> str:
     """A table for each dtype and size."""
     tables = (f"### {size:,} entries, {dtype}\n\n{table(lines(record, dtype, size))}" for dtype, size in groups(record))
-    return "\n\n".join((f"Convention `{record.convention}`.", *tables))
+    built = "with" if record.front else "without"
+    return "\n\n".join((f"Convention `{record.convention}`, {built} `subgrad build`.", *tables))
 
 
 def table(measured: Sequence[Line]) -> str:

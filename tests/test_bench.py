@@ -87,7 +87,7 @@ class TestShow:
         assert titles == [("1,024", "float32"), ("64", "float32"), ("1,024", "bfloat16")]
 
     def test_says_where_it_was_measured(self, shown: str) -> None:
-        assert "a machine, torch 2.15.0, convention min-norm." in shown
+        assert "a machine, torch 2.15.0, convention min-norm, without `subgrad build`." in shown
 
     def test_measures_nothing(self, stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(measure, "benchmark", None)

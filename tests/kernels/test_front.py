@@ -6,8 +6,9 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from threading import Barrier
 
@@ -147,6 +148,29 @@ def test_tasks_do_not_see_each_others_convention() -> None:
         return await asyncio.gather(work("left"), work("right"))
 
     assert asyncio.run(both()) == [{0.0}, {1.0}]
+
+
+def test_contexts_entered_and_left_by_hand() -> None:
+    def inside() -> float:
+        with subgrad.use("left"):
+            return slope(torch.relu)
+
+    def until_asked() -> Generator[float, None, None]:
+        with subgrad.use("mean"):
+            while True:
+                yield slope(torch.relu)
+
+    context, generator = copy_context(), until_asked()
+    for _ in range(3):
+        with subgrad.use("right"):
+            assert slope(torch.relu) == 1
+            assert context.run(inside) == 0
+            assert context.run(slope, torch.relu) == 0  # torch's own: nothing was in force where it was copied
+            assert slope(torch.relu) == 1
+    assert next(generator) == 0.5
+    assert slope(torch.relu) == 0.5  # a generator's own code leaves its `use` open between items
+    generator.close()
+    assert slope(torch.relu) == 0
 
 
 @pytest.mark.parametrize("size", [(), (0,), (1,), (3, 0), (70000,), (4, 3, 5, 2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 
 import torch
@@ -36,6 +37,7 @@ class Scope:
 # Innermost last. New threads start with none, tasks with those of their creator.
 _scopes: ContextVar[tuple[Scope, ...]] = ContextVar("subgrad_scopes", default=())
 _default = Convention("torch")
+when_changed: list[Callable[[], None]] = []  # who remembers what was in force, and is told of a change
 
 
 def _entered() -> tuple[Scope, ...]:
@@ -48,6 +50,7 @@ def _put(entered: tuple[Scope, ...]) -> None:
     trace = TracingContext.try_get()
     if trace is None:
         _scopes.set(entered)
+        _tell()
     else:  # a trace that fails takes its scopes with it
         trace.subgrad_scopes = entered  # type: ignore[attr-defined]
 
@@ -94,3 +97,9 @@ def is_chosen_inside() -> bool:
 def set_process_default(convention: Convention) -> None:
     global _default
     _default = convention
+    _tell()
+
+
+def _tell() -> None:
+    for tell in when_changed:
+        tell()

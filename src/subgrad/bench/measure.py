@@ -14,6 +14,7 @@ from subgrad.bench.apart import Apart
 from subgrad.bench.rows import Row
 from subgrad.bench.run import Clock
 from subgrad.conventions import Convention, convention
+from subgrad.kernels import front
 
 CONTENDERS = ("torch", "subgrad")
 COMPILED = ("torch, compiled", "subgrad, compiled")
@@ -52,6 +53,7 @@ class Benchmark:
     command: str
     copies: tuple[Copy, ...]
     timings: tuple[Timing, ...]
+    front: bool = False  # whether the part in C++ was built, and used
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,7 +62,12 @@ class Benchmark:
     def from_json(cls, data: dict[str, Any]) -> Benchmark:
         rest = {name: data[name] for name in ("machine", "torch", "convention", "command")}
         copies, timings = (tuple(data[name]) for name in ("copies", "timings"))
-        return cls(**rest, copies=tuple(Copy(**each) for each in copies), timings=tuple(Timing(**t) for t in timings))
+        return cls(
+            **rest,
+            copies=tuple(Copy(**each) for each in copies),
+            timings=tuple(Timing(**each) for each in timings),
+            front=data.get("front", False),
+        )
 
 
 def machine(device: str) -> str:
@@ -103,7 +110,8 @@ def benchmark(
                         if "not implemented" not in str(error):
                             raise
                         progress(f"{row.name}: {_name(dtype)} is not for it ({error})")  # as hypot in float16 on a CPU
-    return Benchmark(machine(device), str(torch.__version__), str(chosen), command, tuple(copies), tuple(timings))
+    where = machine(device), str(torch.__version__), str(chosen), command
+    return Benchmark(*where, tuple(copies), tuple(timings), front.is_used())
 
 
 def _name(dtype: torch.dtype) -> str:

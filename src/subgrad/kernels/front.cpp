@@ -236,7 +236,7 @@ struct Answer {
 struct Known {
   py::object convention;
   std::vector<Kind> kinds;
-  Answer answer;
+  std::shared_ptr<const Answer> answer;
 
   bool is_like(c10::ArrayRef<IValue> args) const {
     for (size_t i = 0; i < args.size(); ++i) {
@@ -246,9 +246,12 @@ struct Known {
   }
 };
 
-// The convention in force, as `apply.active` has it: asked there, since tasks change it unseen.
-struct Conventions {
+// The convention in force here, as `apply.active` has it.
+class Conventions {
+ public:
   PyObject *scopes, *attribute, *module, *fallback;
+
+  void forget() { ++changes_; }
 
   py::object around() const {
     PyObject* entered = nullptr;
@@ -258,6 +261,27 @@ struct Conventions {
     if (count == 0) return py::reinterpret_borrow<py::object>(PyDict_GetItem(module, fallback));
     return py::reinterpret_steal<py::object>(PyObject_GetAttr(PyTuple_GetItem(entered, count - 1), attribute));
   }
+
+  // Only to compare with. To wait for Python at every call takes longer than all the rest, so that it is asked only
+  // after a change: `apply.active` tells of those it makes, and Python counts how often a thread changes its context,
+  // as tasks do that take turns.
+  const PyObject* recognised() const {
+    thread_local uint64_t thread = 0, context = 0, changes = 0;
+    thread_local const PyObject* found = nullptr;
+    const uint64_t now = changes_;
+    const PyThreadState* state = PyGILState_GetThisThreadState();
+    if (found == nullptr || now != changes || state == nullptr || state->id != thread ||
+        state->context_ver != context) {
+      py::gil_scoped_acquire gil;
+      state = PyThreadState_Get();
+      found = around().ptr();
+      thread = state->id, context = state->context_ver, changes = now;
+    }
+    return found;
+  }
+
+ private:
+  std::atomic<uint64_t> changes_{0};
 };
 
 Conventions conventions;
@@ -296,8 +320,10 @@ class Front {
   bool note(Answer answer) {
     if (asking_ == nullptr || asking_->front != this || asking_->is_told) return false;
     asking_->is_told = true;
-    if (!asking_->is_known || !answer.is_for(asking_->entries)) return false;
-    Known known{conventions.around(), std::move(asking_->kinds), std::move(answer)};
+    const bool is_again = asking_->outer != nullptr && asking_->outer->front == this;  // told once, and not recalled
+    if (is_again || !asking_->is_known || !answer.is_for(asking_->entries)) return false;
+    auto kept = std::make_shared<const Answer>(std::move(answer));
+    Known known{conventions.around(), std::move(asking_->kinds), std::move(kept)};
     std::vector<Known> forgotten;
     std::lock_guard<std::mutex> held(mutex_);
     if (known_.size() >= MOST) forgotten.swap(known_);
@@ -368,15 +394,16 @@ class Front {
     bool is_known = true, is_told = false;
   };
 
-  std::optional<Answer> recalled(c10::ArrayRef<IValue> args) {
-    py::gil_scoped_acquire gil;
-    const py::object convention = conventions.around();
+  std::shared_ptr<const Answer> recalled(c10::ArrayRef<IValue> args) {
+    const PyObject* convention = conventions.recognised();
     const int64_t entries = args[0].toTensor().numel();
     std::lock_guard<std::mutex> held(mutex_);
     for (const Known& known : known_) {
-      if (known.convention.is(convention) && known.answer.is_for(entries) && known.is_like(args)) return known.answer;
+      if (known.convention.ptr() == convention && known.answer->is_for(entries) && known.is_like(args)) {
+        return known.answer;
+      }
     }
-    return std::nullopt;
+    return nullptr;
   }
 
   bool masked(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack) const {
@@ -419,9 +446,12 @@ IValue number_of(const py::handle& number) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("ask", [](py::object scopes, py::dict active) {
-    conventions = {scopes.release().ptr(), PyUnicode_InternFromString("convention"), active.release().ptr(),
-                   PyUnicode_InternFromString("_default")};
+    conventions.scopes = scopes.release().ptr();
+    conventions.attribute = PyUnicode_InternFromString("convention");
+    conventions.module = active.release().ptr();
+    conventions.fallback = PyUnicode_InternFromString("_default");
   });
+  module.def("forget_convention", [] { conventions.forget(); });
   module.def("switch_on", [](bool on) { is_on = on; });
   py::class_<Front, std::shared_ptr<Front>>(module, "Front")
       .def(py::init<const std::string&, const std::string&, const std::string&, bool>())

@@ -128,8 +128,13 @@ def built() -> Any | None:
         warnings.warn(f"{found} cannot be loaded ({error}). Delete it and run `subgrad build`.", stacklevel=2)
         return None
     module.ask(active._scopes, vars(active))
+    active.when_changed.append(module.forget_convention)
     module.switch_on(_mode == "auto")
     return module
+
+
+def is_used() -> bool:
+    return _mode == "auto" and built() is not None
 
 
 def fronts(key: str, operators: tuple[Operator, ...]) -> dict[str, Front]:

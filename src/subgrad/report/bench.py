@@ -161,7 +161,9 @@ def _style(value: float | None) -> str:
 
 def summary(record: Benchmark) -> str:
     """Where it was measured, and how to read it."""
-    return f"{record.machine}, torch {record.torch}, convention {record.convention}.\n{NOTE}"
+    built = "with" if record.front else "without"
+    where = f"{record.machine}, torch {record.torch}, convention {record.convention}, {built} `subgrad build`."
+    return f"{where}\n{NOTE}"
 
 
 def picture(record: Benchmark, form: str = "svg") -> bytes:
