@@ -1,7 +1,7 @@
 // In front of the kernels in Python: a call like one that was planned before is answered here, and no Python runs.
 //
-// A front lies over one kernel in Python, which lies over torch's own. It knows nothing of conventions: the first call
-// of a kind goes to Python, which may note how calls of that kind are to be answered from then on.
+// A front lies over one kernel in Python, which lies over torch's own. It does not know what conventions mean: the first
+// call of a kind goes to Python, which may note how calls of that kind are to be answered from then on.
 
 #include <Python.h>
 
@@ -155,20 +155,13 @@ struct Masked : torch::autograd::Function<Masked> {
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
     const Mask mask = Mask::unpacked(context->saved_data["mask"].toDoubleVector());
     const Tensor saved = context->get_saved_variables()[0], cotangent = cotangents[0];
-    Tensor found;
-    if (!cotangent.defined()) {
-    } else if (saved.scalar_type() == at::kBool) {
-      found = mask.applied(saved, cotangent);
-    } else if (at::GradMode::is_enabled() || !is_one_loop(saved, cotangent)) {
-      found = mask.applied(mask.compared(saved.detach(), Tensor()), cotangent);
-    } else if (saved.scalar_type() == at::kFloat) {
-      found = weighed<float>(saved, cotangent, mask);
-    } else if (saved.scalar_type() == at::kDouble) {
-      found = weighed<double>(saved, cotangent, mask);
-    } else {
-      found = mask.applied(mask.compared(saved, Tensor()), cotangent);
+    if (!cotangent.defined()) return {Tensor(), Tensor()};
+    if (saved.scalar_type() == at::kBool) return {mask.applied(saved, cotangent), Tensor()};
+    if (!at::GradMode::is_enabled() && is_one_loop(saved, cotangent)) {
+      if (saved.scalar_type() == at::kFloat) return {weighed<float>(saved, cotangent, mask), Tensor()};
+      if (saved.scalar_type() == at::kDouble) return {weighed<double>(saved, cotangent, mask), Tensor()};
     }
-    return {found, Tensor()};
+    return {mask.applied(mask.compared(saved.detach(), Tensor()), cotangent), Tensor()};
   }
 };
 
@@ -375,7 +368,8 @@ class Front {
 
   // A call on its way through Python, of this thread.
   struct Asking {
-    Asking(const Front* of, c10::ArrayRef<IValue> args) : front(of), outer(asking_), entries(args[0].toTensor().numel()) {
+    Asking(const Front* of, c10::ArrayRef<IValue> args)
+        : front(of), outer(asking_), entries(args[0].toTensor().numel()) {
       for (const IValue& each : args) {
         const auto kind = Kind::of(each);
         is_known = is_known && kind.has_value();

@@ -21,8 +21,9 @@ from subgrad.apply.plan import INSTALLED, Meeting, Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
 from subgrad.conventions import torch_element
+from subgrad.kernels.written import written
 
-FAMILY = {"clamp": torch.clamp, "clamp_min": torch.clamp_min, "clamp_max": torch.clamp_max}
+FAMILY = ("clamp", "clamp_min", "clamp_max")
 
 Bounds = tuple[float | None, ...]
 
@@ -59,20 +60,14 @@ def _next(number: float, towards: float, dtype: torch.dtype) -> float:
 
 
 def nudged(op: str, bounds: Bounds, arguments: Arguments, originals: Originals) -> Tensor:
-    x = arguments["self"]
-    return _written(op, x, arguments, originals(op, (x, *bounds)))
+    return written(originals(op, (arguments["self"], *bounds)), op, arguments)
 
 
 def nudged_in_place(op: str, bounds: Bounds, arguments: Arguments, originals: Originals) -> Tensor:
     """Over the input, of which torch's own keeps a copy too."""
     x = arguments["self"]
     before = below_autograd(torch.clone, x)
-    return _written(op, before, arguments, originals(f"{op}_", (x, *bounds)))
-
-
-def _written(op: str, x: Tensor, arguments: Arguments, out: Tensor) -> Tensor:
-    with torch._C._AutoDispatchBelowADInplaceOrView():
-        return FAMILY[op](x, *_bounds(arguments).values(), out=out)
+    return written(originals(f"{op}_", (x, *bounds)), op, {**arguments, "self": before})
 
 
 def _bounds(arguments: Arguments) -> dict[str, Any]:

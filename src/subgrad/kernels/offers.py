@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from math import inf, isnan
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from subgrad.apply import shortcuts
 from subgrad.apply.gates import is_memory
-from subgrad.apply.operators import operator
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
@@ -24,7 +20,7 @@ from subgrad.kernels.masked import Mask
 from subgrad.kernels.nudged import FAMILY, Bounds, moved_bounds, nudged, nudged_in_place
 from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Straight, coding_of, only_given
 from subgrad.kernels.windows import OnCuda
-from subgrad.kinks.overloads import overload
+from subgrad.kernels.written import written
 
 _SELF = ("self",)
 
@@ -51,7 +47,7 @@ class Packed:
         mask = _mask(plan, call)
         if mask is None:
             return packed.pack(call, x, None, True)
-        return _written(mask.select(x, *call.numbers[:2]), self.op, arguments)
+        return written(mask.select(x, *call.numbers[:2]), self.op, arguments)
 
     def call(self, plan: Plan, arguments: Arguments) -> packed.Call | None:
         if not packed.fits(arguments["self"], bool(plan.choices)):
@@ -117,27 +113,13 @@ class PackedSelection:
         mask = _mask(plan, call) if is_small else None
         if mask is None:
             return packed.pack(call, x, other, "self" in plan.names)
-        return _written(mask.select(x, other, inf), self.op, arguments)
+        return written(mask.select(x, other, inf), self.op, arguments)
 
 
 def _mask(plan: Plan, call: packed.Call) -> Mask | None:
     if "mask" not in plan.notes:
         plan.notes["mask"] = Mask.of(call.coding, plan)
     return plan.notes["mask"]
-
-
-def _written(out: Tensor, op: str, arguments: Arguments) -> Tensor:
-    """The operator's value in a tensor that has the derivative already."""
-    base, arguments = operator(op).base(arguments)
-    with torch._C._AutoDispatchBelowADInplaceOrView():
-        return _writing(base.op)(*base.args(arguments), out=out)
-
-
-@cache
-def _writing(op: str) -> Any:
-    """The overload that writes into a given tensor."""
-    name, _, form = op.partition(".")
-    return overload(f"{name}.{form}_out" if form else f"{name}.out")
 
 
 def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
