@@ -64,15 +64,15 @@ def site(call: Call) -> Site:
 
 def is_differentiated(argument: Any) -> bool:
     """Whether an argument depends on what the program is differentiated in."""
-    if isinstance(argument, list | tuple):
-        return any(is_differentiated(each) for each in argument)
-    if not isinstance(argument, Tensor) or not (argument.is_floating_point() or argument.is_complex()):
-        return False
-    return tangent(argument) is not None if carries_tangents() else argument.requires_grad
+    if not isinstance(argument, Tensor):
+        return isinstance(argument, (list, tuple)) and any(map(is_differentiated, argument))
+    if not carries_tangents():
+        return argument.requires_grad
+    return (argument.is_floating_point() or argument.is_complex()) and tangent(argument) is not None
 
 
 def differentiated(call: Call) -> bool:
-    return any(is_differentiated(call.arguments[name]) for name in call.op.tensor_names)
+    return any(map(is_differentiated, map(call.arguments.__getitem__, call.op.tensor_names)))
 
 
 class Noted(list[str]):

@@ -80,7 +80,7 @@ class Pooled(Selection):
                 indices = indices.flatten().index_copy(0, tied, positions).view_as(indices)
         call.memo["indices"] = [indices]
         if not carries_tangents_alone():
-            return through(_Taken, alias(best), indices, self.dims, x), indices
+            return through(_Taken, best, indices, self.dims, x), indices
         moved = tangent(x)
         assert moved is not None
         with values():
@@ -134,9 +134,9 @@ def _are_few(windows: Windows, best: Tensor) -> bool:
 
 
 def _candidates(windows: Windows, x: Tensor, best: Tensor, tol: float) -> Tensor:
-    """Which entries of few windows are their largest, ``[..., outputs, candidates]``."""
-    near = _near(windows.entries(x), best.flatten(-len(windows.sizes)).unsqueeze(-1), tol)
-    return near if windows.is_whole else near & windows.valid
+    """Which entries of few windows are their largest: behind the dimensions of the output, one of candidates."""
+    near = _near(windows.entries(x), best.unsqueeze(-1), tol)
+    return near if windows.is_whole else near & windows.valid_in_space
 
 
 def _ahead(call: Call, windows: Windows, moved: Tensor, tol: float, last: bool) -> Tensor:
@@ -147,8 +147,7 @@ def _ahead(call: Call, windows: Windows, moved: Tensor, tol: float, last: bool) 
     tied = candidates.sum(-1) > 1
     call.memo["met"] = tied.any()
     call.memo["undecided"] = level_with(candidates, ahead, chosen).sum(-1) > 1
-    positions = windows.positions.expand_as(ahead).gather(-1, chosen).squeeze(-1)
-    return torch.where(tied, positions, indices.flatten(-len(windows.sizes))).view_as(indices)
+    return torch.where(tied, windows.in_space.expand_as(ahead).gather(-1, chosen).squeeze(-1), indices)
 
 
 def _tied(windows: Windows, x: Tensor, best: Tensor, tol: float) -> Tensor:

@@ -88,9 +88,22 @@ class Windows:
         return valid.reshape(*valid.shape[:-1], *self.shape)
 
     def entries(self, x: Tensor) -> Tensor:
-        """The candidates of all outputs at once, ``[..., outputs, candidates]``, of windows that are alike."""
+        """The candidates of all outputs at once, ``[..., *shape, candidates]``, of windows that are alike."""
         flat = x.flatten(-len(self.sizes))
-        return flat.index_select(-1, self.positions.view(-1)).view(*flat.shape[:-1], *self.positions.shape)
+        return flat.index_select(-1, self._laid_out).view(*flat.shape[:-1], *self.in_space.shape)
+
+    @cached_property
+    def in_space(self) -> Tensor:
+        """The positions as ``[..., *shape, candidates]``."""
+        return self.positions.unflatten(-2, self.shape)
+
+    @cached_property
+    def valid_in_space(self) -> Tensor:
+        return self.valid.unflatten(-2, self.shape)
+
+    @cached_property
+    def _laid_out(self) -> Tensor:
+        return self.positions.view(-1)
 
     def of(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """For some outputs, numbered through all planes: their planes, their candidates' positions, which exist."""
@@ -123,17 +136,15 @@ def regular(
     given = (kernel_size, stride or kernel_size, padding, dilation)
     # One number in a list, too, is for all dimensions.
     dims = max(2 if x.ndim < 5 else 3, *(1 if isinstance(each, int) else len(each) for each in given))
-    sizes = tuple(x.shape[-dims:])
-    numbers = tuple(zip(sizes, *(_each(value, dims) for value in given), strict=True))
-    places = prod((size + 2 * p) * k for size, k, _, p, _ in numbers)
-    return _made(_regular, x, places, sizes, numbers, ceil_mode)
+    sizes, (k, s, p, d) = tuple(x.shape[-dims:]), (_each(value, dims) for value in given)
+    places = prod((size + 2 * pad) * wide for size, pad, wide in zip(sizes, p, k, strict=True))
+    return _made(_regular, x, places, sizes, k, s, p, d, ceil_mode)
 
 
-def _regular(
-    device: torch.device, sizes: tuple[int, ...], numbers: Sequence[tuple[int, int, int, int, int]], ceil_mode: bool
-) -> Windows:
+def _regular(device: torch.device, sizes: tuple[int, ...], *numbers: Any) -> Windows:
+    *given, ceil_mode = numbers
     lines, slices, padded = [], [], []
-    for size, k, s, p, d in numbers:
+    for size, k, s, p, d in zip(sizes, *given, strict=True):
         room = size + 2 * p - d * (k - 1) - 1
         outputs = (-(-room // s) if ceil_mode else room // s) + 1
         if ceil_mode and (outputs - 1) * s >= size + p:
@@ -212,12 +223,12 @@ def _may_keep(x: Tensor) -> bool:
 def _kept(make: Callable[..., Windows], numbers: tuple[Any, ...]) -> Windows:
     with torch._C.DisableTorchFunction():  # whatever modes a program has
         windows = make(torch.device("cpu"), *numbers)
-        _ = windows.positions, windows.valid  # made here, too
+        _ = windows._laid_out, windows.in_space, windows.valid_in_space  # made here, too
     return windows
 
 
-def _each(value: Sequence[int] | int, dims: int) -> list[int]:
-    values = [value] if isinstance(value, int) else list(value)
+def _each(value: Sequence[int] | int, dims: int) -> tuple[int, ...]:
+    values = (value,) if isinstance(value, int) else tuple(value)
     return values * dims if len(values) == 1 else values
 
 
