@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from subgrad.clarke.linear import tangent, values, with_tangent
+from subgrad.clarke.linear import carries_tangents_alone, tangent, values, with_tangent
 
 LARGE = 4096  # entries
 
@@ -79,12 +79,22 @@ def convolved(convolution: Any, factors: Mapping[int, tuple[Tensor, Tensor]], *a
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     pair = _factors(given["weight"], factors)
+    input, weight, bias = (given.pop(name, None) for name in names[:3])
     if pair is None or given.get("groups", 1) != 1:
+        if tangent(input) is None and (turned := tangent(weight)) is not None and carries_tangents_alone():
+            return _of_data(partial(convolution, **given), input, weight, bias, turned)
         return convolution(*args, **kwargs)
     rows, kernel = pair
-    input, weight, bias = (given.pop(name, None) for name in names[:3])
     wide = rows.view(-1, *[1] * (kernel.ndim - 1))
     return _multiplied(partial(convolution, **given), input, weight, bias, kernel.unsqueeze(0), wide)
+
+
+def _of_data(multiply: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Any, turned: Tensor) -> Tensor:
+    """The product with an input that does not move: torch would multiply the zeros that it moves by as well."""
+    shifted = tangent(bias)
+    with values():
+        out, further = multiply(input, weight, bias), multiply(input, turned, shifted)
+    return with_tangent(out, further)
 
 
 def _multiplied(

@@ -62,7 +62,7 @@ def _normalised(arguments: Any) -> Tensor:
             )
         if scaled is not None or shifted is not None:
             scale, shift = (torch.zeros_like(mean) if each is None else each for each in (scaled, shifted))
-            variance = (inverse**-2 - eps).clamp(min=0)
+            variance = (inverse**-2).sub_(eps).clamp_(min=0)
             found.append(aten.native_batch_norm(x, scale, shift, mean, variance, False, 0.0, eps)[0])
         further = reduce(Tensor.add_, found)  # nobody else has them
     return with_tangent(out, further)

@@ -64,15 +64,15 @@ def site(call: Call) -> Site:
 
 def is_differentiated(argument: Any) -> bool:
     """Whether an argument depends on what the program is differentiated in."""
-    if isinstance(argument, list | tuple):
-        return any(is_differentiated(each) for each in argument)
-    if not isinstance(argument, Tensor) or not (argument.is_floating_point() or argument.is_complex()):
-        return False
-    return tangent(argument) is not None if carries_tangents() else argument.requires_grad
+    if not isinstance(argument, Tensor):
+        return isinstance(argument, (list, tuple)) and any(map(is_differentiated, argument))
+    if not carries_tangents():
+        return argument.requires_grad
+    return (argument.is_floating_point() or argument.is_complex()) and tangent(argument) is not None
 
 
 def differentiated(call: Call) -> bool:
-    return any(is_differentiated(call.arguments[name]) for name in call.op.tensor_names)
+    return any(map(is_differentiated, map(call.arguments.__getitem__, call.op.tensor_names)))
 
 
 class Noted(list[str]):
@@ -145,6 +145,7 @@ class Decide:
         factors: of those parts of the direction that are products.
         leaks: as for the plain run.
         is_read: Python has read numbers, such as indices, by which it may branch.
+        is_watched: the program called what is done in another way in every pass, outside of any operator.
         indices: of selections that nothing decides between, by their memory, with flags and lines; undecided if used.
         is_first: there was no plain run before; ``expected`` is what an earlier one met.
         seen: flags of sites that met a kink then.
@@ -160,6 +161,7 @@ class Decide:
     factors: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     leaks: Noted = field(default_factory=Noted)
     is_read: bool = False
+    is_watched: bool = False
     indices: dict[int, tuple[Tensor, Tensor, str]] = field(default_factory=dict)
     is_first: bool = False
     seen: list[Tensor | bool] = field(default_factory=list)
@@ -226,7 +228,10 @@ class Decide:
             raise NotGeneric
 
     def note_indices(self, found: Tensor, undecided: Tensor, name: str) -> None:
-        self.indices[_memory(found)] = (found, undecided.any(), f"{name} at {here()}")
+        flag = undecided.any()
+        if flag.is_cpu and not flag:  # where there is nothing to wait for
+            return
+        self.indices[_memory(found)] = (found, flag, f"{name} at {here()}")
 
     def note_use(self, args: Any) -> None:
         """Values of tied entries are the same, and their indices are not."""
@@ -265,6 +270,7 @@ class Replay:
     script: list[tuple[Site, Any]]
     place: int = 0
     is_forked: bool = False  # branches are needed again
+    is_watched: bool = True  # as in the tangent pass
 
     rules = RULES
 

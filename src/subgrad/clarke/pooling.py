@@ -11,10 +11,13 @@ from torch import Tensor
 
 from subgrad.apply import shortcuts
 from subgrad.apply.branches import Call
-from subgrad.clarke.linear import carries_tangents_alone, tangent, valued, values, with_tangent
+from subgrad.apply.gates import Gate, alias, through
+from subgrad.clarke.linear import carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.passes import Decide
 from subgrad.clarke.selections import Selection, first, level_with, values_of
 from subgrad.kinks.windows import Windows, adaptive, fractional, of_call, regular
+
+_FEW = 4096  # entries: to call an operator takes longer than it does
 
 
 class Pooled(Selection):
@@ -54,12 +57,15 @@ class Pooled(Selection):
                     indices, call.memo["met"], call.memo["undecided"] = found
                     return None, indices
             windows = of_call(self.windows_of, call.arguments)
+            last = at.flip is not None
+            if _are_few(windows, best):
+                return None, _ahead(call, windows, moved, at.tol, last)
             tied = _tied(windows, x, best, at.tol).flatten().nonzero().squeeze(1)
             plane, positions, valid = windows.of(tied)
             places = positions + plane.unsqueeze(1) * prod(windows.sizes)
             entries, ahead = (each.reshape(-1)[places] for each in (x, moved))
             candidates = _near(entries, best.reshape(-1)[tied].unsqueeze(1), at.tol) & valid
-            chosen = first(candidates, ahead, largest=True, last=at.flip is not None)
+            chosen = first(candidates, ahead, largest=True, last=last)
             call.memo["met"] = len(tied) > 0
             call.memo["undecided"] = level_with(candidates, ahead, chosen).sum(-1) > 1
             return tied, positions.gather(-1, chosen).squeeze(-1)
@@ -74,30 +80,80 @@ class Pooled(Selection):
                 indices = indices.flatten().index_copy(0, tied, positions).view_as(indices)
         call.memo["indices"] = [indices]
         if not carries_tangents_alone():
-            return valued(self._picked(x, indices), best), indices
+            return through(_Taken, best, indices, self.dims, x), indices
         moved = tangent(x)
         assert moved is not None
         with values():
-            ahead = self._picked(moved, indices)
+            ahead = _picked(moved, indices, self.dims)
         return with_tangent(best, ahead), indices
 
-    def _picked(self, x: Tensor, indices: Tensor) -> Tensor:
-        return x.flatten(-self.dims).gather(-1, indices.flatten(-self.dims)).view_as(indices)
+
+def _picked(x: Tensor, indices: Tensor, dims: int) -> Tensor:
+    return x.flatten(-dims).gather(-1, indices.flatten(-dims)).view_as(indices)
+
+
+class _Taken(Gate):
+    """The values of windows, with the derivatives of the entries that they take."""
+
+    @staticmethod
+    def forward(ctx: Any, best: Tensor, indices: Tensor, dims: int, x: Tensor) -> Tensor:
+        ctx.shape, ctx.dims = x.shape, dims
+        ctx.save_for_backward(indices)
+        ctx.save_for_forward(indices)
+        return alias(best)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        (indices,), dims = ctx.saved_tensors, ctx.dims
+        found = cotangent.new_zeros(ctx.shape)
+        found.flatten(-dims).scatter_add_(-1, indices.flatten(-dims), cotangent.flatten(-dims))
+        return None, None, None, found
+
+    @staticmethod
+    def jvp(ctx: Any, _best: Any, _indices: Any, _dims: Any, moved: Tensor) -> Tensor:
+        return _picked(moved, ctx.saved_tensors[0], ctx.dims)
 
 
 def _native(call: Call) -> tuple[Tensor, Tensor]:
-    """What torch's own operator returns; on the CPU it is several times faster with channels last, copies included."""
+    """What torch's own operator returns; on the CPU it is several times faster with channels last, copies included.
+
+    That is, unless copies take longer than all the rest.
+    """
     x = call.arguments["self"]
     is_slow = call.op.op == "max_pool2d_with_indices" and x.device.type == "cpu" and x.is_contiguous()
-    if "values" not in call.memo and is_slow and x.ndim == 4 and x.shape[1] >= 8:
+    if "values" not in call.memo and is_slow and x.ndim == 4 and x.shape[1] >= 8 and x.numel() > _FEW:
         with values():
             found = call.native({**call.arguments, "self": x.contiguous(memory_format=torch.channels_last)})
             call.memo["values"] = tuple(each.contiguous() for each in found)
     return values_of(call)
 
 
+def _are_few(windows: Windows, best: Tensor) -> bool:
+    """Whether all windows are looked at in less time than it takes to call what looks at some of them."""
+    return windows.are_alike and best.numel() * windows.candidates <= _FEW
+
+
+def _candidates(windows: Windows, x: Tensor, best: Tensor, tol: float) -> Tensor:
+    """Which entries of few windows are their largest: behind the dimensions of the output, one of candidates."""
+    near = _near(windows.entries(x), best.unsqueeze(-1), tol)
+    return near if windows.is_whole else near & windows.valid_in_space
+
+
+def _ahead(call: Call, windows: Windows, moved: Tensor, tol: float, last: bool) -> Tensor:
+    """The positions that few windows take: torch's own where they do not tie."""
+    best, indices = _native(call)
+    candidates, ahead = _candidates(windows, call.arguments["self"], best, tol), windows.entries(moved)
+    chosen = first(candidates, ahead, largest=True, last=last)
+    tied = candidates.sum(-1) > 1
+    call.memo["met"] = tied.any()
+    call.memo["undecided"] = level_with(candidates, ahead, chosen).sum(-1) > 1
+    return torch.where(tied, windows.in_space.expand_as(ahead).gather(-1, chosen).squeeze(-1), indices)
+
+
 def _tied(windows: Windows, x: Tensor, best: Tensor, tol: float) -> Tensor:
     """Which windows hold their largest entry more than once."""
+    if _are_few(windows, best):
+        return _candidates(windows, x, best, tol).sum(-1) > 1
     # Candidate after candidate, each a strided view: nothing as large as all windows is made.
     count = torch.zeros_like(best, dtype=torch.uint8 if windows.candidates < 256 else torch.int32)
     for entries, exists in windows.columns(x):

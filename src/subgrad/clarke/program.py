@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from subgrad.apply import branches
 from subgrad.apply.active import Scope
 from subgrad.apply.passing import running
 from subgrad.clarke.linear import carries_tangents, dual
-from subgrad.clarke.passes import RULES, Decide, Look, Replay, Site
+from subgrad.clarke.passes import RULES, Decide, Look, Replay
 from subgrad.clarke.refused import Refused, here, where_raised
 from subgrad.clarke.rules import rules
 from subgrad.clarke.surroundings import eager, generator_states, without_fast_paths
@@ -74,7 +75,7 @@ class Program:
 
     def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
         leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
-        with torch.enable_grad(), Scope(_TORCH), eager(), running(current), Watch(current):
+        with torch.enable_grad(), Scope(_TORCH), eager(), running(current), _watching(current):
             given = [leaf.clone() for leaf in leaves] if self.copied else leaves
             value, aux = self.call(given)
         return leaves, value, aux
@@ -132,9 +133,9 @@ class Program:
                 for leaf, value in zip(self.leaves, kept, strict=True):
                     leaf.copy_(value)
 
-    def replay(self, script: list[tuple[Site, Any]]) -> tuple[tuple[Tensor | None, ...], Any]:
+    def replay(self, decided: Decide) -> tuple[tuple[Tensor | None, ...], Any]:
         self.rewind()
-        current = Replay(script)
+        current = Replay(decided.script, is_watched=decided.is_watched)
         leaves, value, _ = self.plain(current)
         current.finish()
         return gradient_of(value, leaves), value.detach()
@@ -143,6 +144,11 @@ class Program:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
         for generator, state in self.generators:
             generator.set_state(state)
+
+
+def _watching(current: Look | Replay) -> AbstractContextManager[Any]:
+    """To watch every call takes time, which a replay of calls that were all seen to be plain can do without."""
+    return nullcontext() if isinstance(current, Replay) and not current.is_watched else Watch(current)
 
 
 _is_prepared = False

@@ -128,9 +128,14 @@ def find(
         found = search.along(ahead)
     if search.turned:
         search.look_elsewhere(seed)
-    elif memory is not None and aux is None and not (search.at_once or search.undecided or looked.counts):
+    elif memory is not None and aux is None and not (_asks_for_more(search) or looked.counts):
         memory.expected, memory.tol = expected, tol
     return Found(found.gradient, value, aux, kinks, tuple(ahead), found.slope, found.product)
+
+
+def _asks_for_more(search: _Search) -> bool:
+    """Whether two passes are not enough; a plain run also notices that a program writes into its arguments."""
+    return search.at_once or search.undecided or search.program.copied
 
 
 def _without_looking(program: Program, seed: int, memory: Memory, once_more: bool = True) -> Found:
@@ -154,7 +159,7 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
                 raise MustLook
             memory.expect(elsewhere)
             return _without_looking(program, seed, memory, once_more=False)
-        gradient, value = program.replay(current.script)
+        gradient, value = program.replay(current)
     except (NotGeneric, DoesNotRepeat):
         raise MustLook from None
     kinks = sum(flags)
@@ -217,9 +222,7 @@ class _Search:
             return self.decided(ahead, Decide(self.tol, flip=current.flip))
         check_value(self.value, reached, current, self.program.line)
         try:
-            gradient, again = (
-                (gradient_of(out, leaves), reached) if self.at_once else self.program.replay(current.script)
-            )
+            gradient, again = (gradient_of(out, leaves), reached) if self.at_once else self.program.replay(current)
         except DoesNotRepeat as error:
             self._require_repetition(current, error)
             self.at_once = True

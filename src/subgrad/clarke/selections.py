@@ -109,9 +109,9 @@ def _candidates(lines: Tensor, largest: bool, tol: float) -> Tensor:
 
 def first(candidates: Tensor, ahead: Tensor, largest: bool, last: bool) -> Tensor:
     """The index of the candidate that is ahead of the others, or behind them; of several the first, or the last."""
-    behind = torch.where(candidates, ahead if largest else -ahead, -torch.inf)
     # Candidates whose tangent is -inf or nan count too.
-    key = torch.where(behind.isneginf().all(-1, keepdim=True), candidates.to(ahead.dtype), behind)
+    behind = (ahead if largest else -ahead).clamp(min=torch.finfo(ahead.dtype).min)
+    key = torch.where(candidates, behind, -torch.inf)
     if not last:
         return key.argmax(-1, keepdim=True)
     return key.shape[-1] - 1 - key.flip(-1).argmax(-1, keepdim=True)

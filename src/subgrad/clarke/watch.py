@@ -33,10 +33,8 @@ NOTEWORTHY = DETACHED | READ | STRAIGHT_THROUGH | ASK_FOR_ZERO | ROUND
 
 
 # With a direction that is a product these cost little in the tangent pass.
-MULTIPLY: dict[Any, Any] = {
-    torch.nn.functional.linear: linear,
-    **{each: partial(convolved, each) for each in (torch.conv1d, torch.conv2d, torch.conv3d)},
-}
+CONVOLVE: dict[Any, Any] = {each: partial(convolved, each) for each in (torch.conv1d, torch.conv2d, torch.conv3d)}
+MULTIPLY: dict[Any, Any] = {torch.nn.functional.linear: linear, **CONVOLVE}
 
 
 class Watch(TorchFunctionMode):
@@ -51,15 +49,21 @@ class Watch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.decides and self.current.indices:
             self.current.note_use(args)
-        if func in MULTIPLY and self.decides and self.current.factors:
+        if self.decides and func in MULTIPLY and (self.current.factors or func in CONVOLVE):
             return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
         if func in NOTEWORTHY:
+            self._note()
             return self._noteworthy(func, args, kwargs or {})
         if func is Tensor.add_ and not self.looks and _is_counter(args[0]) and counts_batches(args[0]):
+            self._note()
             return args[0]  # by the plain run alone
         if self.looks and not torch.is_grad_enabled() and _is_computed(func, args):
             self.current.leaks.note(f"{func.__name__} under no_grad")
         return func(*args, **(kwargs or {}))
+
+    def _note(self) -> None:
+        if self.decides:
+            self.current.is_watched = True
 
     def _noteworthy(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self_ = args[0] if args else kwargs.get("input")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cache, cached_property, lru_cache, reduce
 from inspect import signature
 from itertools import product
 from math import prod
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Windows:
         """How many each output has at most."""
         return prod(index.shape[-1] for index, _ in self.lines)
 
+    @property
+    def are_alike(self) -> bool:
+        """Whether windows are the same in every plane."""
+        return self.lines[0][0].ndim == 2
+
     # Not needed where windows are looked at by their slices.
 
     @cached_property
@@ -69,7 +75,7 @@ class Windows:
         for column in range(self.candidates):
             if flat is None:
                 entries = padded[(..., *self.slices[column])]
-            elif self.positions.ndim == 2:
+            elif self.are_alike:
                 entries = flat.index_select(-1, self.positions[:, column])
             else:
                 entries = flat.gather(-1, self.positions[..., column].expand(*leading, -1))
@@ -81,18 +87,41 @@ class Windows:
         valid = self.valid[..., column]
         return valid.reshape(*valid.shape[:-1], *self.shape)
 
+    def entries(self, x: Tensor) -> Tensor:
+        """The candidates of all outputs at once, ``[..., *shape, candidates]``, of windows that are alike."""
+        flat = x.flatten(-len(self.sizes))
+        return flat.index_select(-1, self._laid_out).view(*flat.shape[:-1], *self.in_space.shape)
+
+    @cached_property
+    def in_space(self) -> Tensor:
+        """The positions as ``[..., *shape, candidates]``."""
+        return self.positions.unflatten(-2, self.shape)
+
+    @cached_property
+    def valid_in_space(self) -> Tensor:
+        return self.valid.unflatten(-2, self.shape)
+
+    @cached_property
+    def _laid_out(self) -> Tensor:
+        return self.positions.view(-1)
+
     def of(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """For some outputs, numbered through all planes: their planes, their candidates' positions, which exist."""
         plane, output = outputs // prod(self.shape), outputs % prod(self.shape)
         # Windows that are the same in every plane, or one set of them for each.
-        row = output if self.positions.ndim == 2 else outputs
+        row = output if self.are_alike else outputs
         positions, valid = (each.reshape(-1, self.candidates)[row] for each in (self.positions, self.valid))
         return plane, positions, valid
 
 
 def of_call(make: Callable[..., Windows], arguments: Mapping[str, Any]) -> Windows:
     """The windows of a call, from those of its arguments that ``make`` names."""
-    return make(arguments["self"], *(arguments[name] for name in list(signature(make).parameters)[1:]))
+    return make(arguments["self"], *(arguments[name] for name in _names(make)))
+
+
+@cache
+def _names(make: Callable[..., Windows]) -> tuple[str, ...]:
+    return tuple(signature(make).parameters)[1:]
 
 
 def regular(
@@ -107,31 +136,43 @@ def regular(
     given = (kernel_size, stride or kernel_size, padding, dilation)
     # One number in a list, too, is for all dimensions.
     dims = max(2 if x.ndim < 5 else 3, *(1 if isinstance(each, int) else len(each) for each in given))
-    sizes, steps, pads, dilate = (_each(value, dims) for value in given)
+    sizes, (k, s, p, d) = tuple(x.shape[-dims:]), (_each(value, dims) for value in given)
+    places = prod((size + 2 * pad) * wide for size, pad, wide in zip(sizes, p, k, strict=True))
+    return _made(_regular, x, places, sizes, k, s, p, d, ceil_mode)
+
+
+def _regular(device: torch.device, sizes: tuple[int, ...], *numbers: Any) -> Windows:
+    *given, ceil_mode = numbers
     lines, slices, padded = [], [], []
-    for size, k, s, p, d in zip(x.shape[-dims:], sizes, steps, pads, dilate, strict=True):
+    for size, k, s, p, d in zip(sizes, *given, strict=True):
         room = size + 2 * p - d * (k - 1) - 1
         outputs = (-(-room // s) if ceil_mode else room // s) + 1
         if ceil_mode and (outputs - 1) * s >= size + p:
             outputs -= 1  # the last window must begin inside the padded input
-        starts = torch.arange(outputs, device=x.device)[:, None] * s - p
-        index = starts + torch.arange(k, device=x.device) * d
+        starts = torch.arange(outputs, device=device)[:, None] * s - p
+        index = starts + torch.arange(k, device=device) * d
         lines.append((index, (index >= 0) & (index < size)))
         slices.append([slice(i * d, i * d + (outputs - 1) * s + 1, s) for i in range(k)])
         padded.append((p, max(0, (outputs - 1) * s + d * (k - 1) + 1 - size - p)))
     padding = tuple(amount for line in reversed(padded) for amount in line)  # as `pad` wants it: last dimension first
-    return Windows(tuple(lines), tuple(x.shape[-dims:]), tuple(product(*slices)), padding)
+    return Windows(tuple(lines), sizes, tuple(product(*slices)), padding)
 
 
 def adaptive(x: Tensor, output_size: Sequence[int]) -> Windows:
     """The windows of ``adaptive_max_pool2d`` and its relatives."""
-    dims, lines = len(output_size), []
-    for size, outputs in zip(x.shape[-dims:], output_size, strict=True):
-        i = torch.arange(outputs, device=x.device)[:, None]
+    sizes, wanted = tuple(x.shape[-len(output_size) :]), tuple(output_size)
+    places = prod(size + 2 * outputs for size, outputs in zip(sizes, wanted, strict=True))
+    return _made(_adaptive, x, places, sizes, wanted)
+
+
+def _adaptive(device: torch.device, sizes: tuple[int, ...], output_size: tuple[int, ...]) -> Windows:
+    lines = []
+    for size, outputs in zip(sizes, output_size, strict=True):
+        i = torch.arange(outputs, device=device)[:, None]
         start, end = i * size // outputs, -(-(i + 1) * size // outputs)
-        index = start + torch.arange(-(-size // outputs) + 1, device=x.device)
+        index = start + torch.arange(-(-size // outputs) + 1, device=device)
         lines.append((index, index < end))
-    return Windows(tuple(lines), tuple(x.shape[-dims:]))
+    return Windows(tuple(lines), sizes)
 
 
 def fractional(x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor) -> Windows:
@@ -151,8 +192,43 @@ def fractional(x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int]
     return Windows(tuple(lines), tuple(x.shape[-dims:]))
 
 
-def _each(value: Sequence[int] | int, dims: int) -> list[int]:
-    values = [value] if isinstance(value, int) else list(value)
+# To make the windows of a small image takes longer than to look at them, and they depend on numbers alone.
+
+_FEW = 2**15  # places, so that what is kept stays small: some 20 MB at most
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _made(make: Callable[..., Windows], x: Tensor, places: int, *numbers: Any) -> Windows:
+    """Windows for a tensor, from numbers alone; about ``places`` positions at most."""
+    return _kept(make, numbers) if _may_keep(x) and places <= _FEW else make(x.device, *numbers)
+
+
+def _may_keep(x: Tensor) -> bool:
+    """Whether tensors that are made here are memory like any other, and the same ever after.
+
+    Not where something traces, batches or wraps what is made; elsewhere than on the CPU, streams and graphs own it.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and type(x) in _PLAIN
+        and x.is_cpu
+        and not torch._C._len_torch_dispatch_stack()
+        and functorch.peek_interpreter_stack() is None
+        and not torch.is_inference_mode_enabled()
+        and torch._C._get_tracing_state() is None
+    )
+
+
+@lru_cache(maxsize=64)
+def _kept(make: Callable[..., Windows], numbers: tuple[Any, ...]) -> Windows:
+    with torch._C.DisableTorchFunction():  # whatever modes a program has
+        windows = make(torch.device("cpu"), *numbers)
+        _ = windows._laid_out, windows.in_space, windows.valid_in_space  # made here, too
+    return windows
+
+
+def _each(value: Sequence[int] | int, dims: int) -> tuple[int, ...]:
+    values = (value,) if isinstance(value, int) else tuple(value)
     return values * dims if len(values) == 1 else values
 
 

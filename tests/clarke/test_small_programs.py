@@ -1,0 +1,148 @@
+"""What makes small programs cheap changes nothing: what is kept, what is done at once, what is not watched again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from kernels.windows import POOLINGS, integers, pooled
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
+
+import subgrad
+from subgrad.clarke import pooling, program
+from subgrad.clarke.passes import Replay
+from subgrad.clarke.watch import Watch
+from subgrad.kinks import windows as of_windows
+from subgrad.kinks.windows import Windows, adaptive, regular
+
+IMAGE = torch.zeros(1, 1, 4, 4)
+MAKE: dict[str, Callable[[Tensor], Windows]] = {
+    "regular": lambda x: regular(x, [2, 2]),
+    "adaptive": lambda x: adaptive(x, [2, 3]),
+}
+
+
+@pytest.fixture
+def nothing_kept() -> Iterator[None]:
+    of_windows._kept.cache_clear()
+    yield
+    of_windows._kept.cache_clear()
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_windows_of_one_geometry_are_made_once(make: Callable[[Tensor], Windows], nothing_kept: None) -> None:
+    assert make(IMAGE) is make(torch.ones(2, 3, 4, 4, dtype=torch.float64, requires_grad=True))
+    assert make(IMAGE) is not make(torch.ones(1, 1, 4, 5))
+
+
+def under_fake_tensors(make: Callable[[Tensor], Windows]) -> None:
+    with FakeTensorMode():
+        make(torch.zeros(1, 1, 4, 4))
+
+
+def under_inference_mode(make: Callable[[Tensor], Windows]) -> None:
+    with torch.inference_mode():
+        make(torch.zeros(1, 1, 4, 4))
+
+
+def traced(make: Callable[[Tensor], Windows]) -> None:
+    def function(x: Tensor) -> Tensor:
+        make(x)
+        return x.sum()
+
+    torch.jit.trace(function, IMAGE, check_trace=False)  # which would run it outside of the trace
+
+
+def transformed(transform: Callable[..., Any], make: Callable[[Tensor], Windows]) -> None:
+    def function(x: Tensor) -> Tensor:
+        make(x)
+        return x.sum()
+
+    transform(function)(IMAGE)
+
+
+ELSEWHERE: dict[str, Callable[[Callable[[Tensor], Windows]], None]] = {
+    "fake tensors": under_fake_tensors,
+    "inference mode": under_inference_mode,
+    "trace": traced,
+    "meta": lambda make: make(IMAGE.to("meta")) and None,
+    "vmap": lambda make: transformed(torch.func.vmap, make),
+    "grad": lambda make: transformed(torch.func.grad, make),
+    "functionalize": lambda make: transformed(torch.func.functionalize, make),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("run", ELSEWHERE.values(), ids=ELSEWHERE)
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_windows_that_are_not_plain_memory_are_not_kept(
+    make: Callable[[Tensor], Windows], run: Callable[..., None], nothing_kept: None
+) -> None:
+    run(make)
+    assert of_windows._kept.cache_info().currsize == 0
+
+
+def test_windows_of_large_images_are_not_kept(nothing_kept: None) -> None:
+    regular(torch.zeros(1, 1, 512, 512), [3, 3])
+    adaptive(torch.zeros(1, 1, 512, 512), [200, 200])
+    assert of_windows._kept.cache_info().currsize == 0
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("tol", [0.0, 0.5])
+def test_few_windows_take_what_many_take(name: str, seed: int, tol: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = integers(torch.float64, "cpu")  # with nan
+    gradient = subgrad.grad(lambda x: (pooled(x, POOLINGS[name]).nan_to_num() ** 2).sum(), seed=seed, tol=tol)
+    few = [gradient(x) for _ in range(2)]
+    monkeypatch.setattr(pooling, "_FEW", 0)
+    for one in few:
+        assert torch.equal(one, gradient(x))
+
+
+def test_few_windows_that_nothing_decides_between_are_found() -> None:
+    def indices(x: Tensor) -> Tensor:
+        _, found = F.max_pool2d(x * x, 2, return_indices=True)
+        return x.flatten()[found].sum()
+
+    with pytest.raises(subgrad.clarke.Refused, match="max_pool2d"):
+        subgrad.grad(indices)(IMAGE)
+
+
+def test_a_program_that_writes_into_its_argument_is_given_copies_every_time() -> None:
+    def function(x: Tensor) -> Tensor:
+        x.add_(1)
+        return (x - 1).abs().sum()
+
+    x, gradient = torch.zeros(3), subgrad.grad(function)
+    first = gradient(x)
+    assert all(torch.equal(gradient(x), first) for _ in range(3))
+    assert x.tolist() == [0, 0, 0]
+
+
+WATCHED: dict[str, tuple[bool, Callable[[Tensor], Tensor]]] = {
+    "plain": (False, lambda x: x.abs().sum()),
+    "asks for zero": (True, lambda x: (x if bool((x + 1).prod()) else -x).abs().sum()),
+    "rounds": (True, lambda x: (x.abs() * (x + 1.5).long()).sum()),
+}
+
+
+@pytest.mark.parametrize(("is_watched", "function"), WATCHED.values(), ids=WATCHED)
+def test_a_replay_is_watched_where_the_program_needs_it(
+    is_watched: bool, function: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays, watching = [], program._watching
+
+    def noted(current: Any) -> Any:
+        found = watching(current)
+        if isinstance(current, Replay):
+            replays.append(isinstance(found, Watch))
+        return found
+
+    monkeypatch.setattr(program, "_watching", noted)
+    assert subgrad.grad(function)(torch.zeros(3)).abs().tolist() == [1, 1, 1]
+    assert set(replays) == {is_watched}
