@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +45,16 @@ def python_run_by(call: Callable[[], Any]) -> list[str]:
     finally:
         sys.setprofile(None)
     return seen
+
+
+def run_unwatched(device: str) -> None:
+    """The tests in `unwatched.py` for a device, in a process of their own."""
+    tests = Path(__file__).with_name("unwatched.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", device, str(tests)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def assert_same_as_in_python(name: str, dtype: torch.dtype, device: str) -> None:

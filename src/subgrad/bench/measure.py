@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import median
 from typing import Any
 
 import torch
 
-from subgrad.bench.apart import Apart
+from subgrad.bench.apart import Apart, ApartRun
 from subgrad.bench.rows import Row
 from subgrad.bench.run import Clock
 from subgrad.conventions import Convention, convention
@@ -18,6 +19,7 @@ from subgrad.kernels import front
 
 CONTENDERS = ("torch", "subgrad")
 COMPILED = ("torch, compiled", "subgrad, compiled")
+ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -97,54 +99,63 @@ def benchmark(
         progress: told what is being measured.
     """
     chosen = convention(like)
-    copies, timings = [], []
-    with Apart(Convention("torch")) as torchs, Apart(chosen) as ours:
-        for dtype in dtypes:
-            for size in sizes:
-                copies.append(_copy(size, dtype, device, repeats, seconds))
+    copies: dict[tuple[str, int], list[float]] = {}
+    times: dict[tuple[str, str, str, int], list[tuple[float, float, float]]] = {}
+    kept: dict[tuple[str, str, str, int], int] = {}
+    for turns in rounds(repeats, device, contenders):
+        with Apart(Convention("torch")) as torchs, Apart(chosen) as ours:
+            for dtype, size in product(dtypes, sizes):
+                copies.setdefault((_name(dtype), size), []).extend(_copies(size, dtype, device, turns, seconds))
                 for row in rows:
                     progress(f"{row.name}, {size:,} {_name(dtype)}")
+                    runs: dict[str, ApartRun] = {}
                     try:
-                        timings += _row(row, size, dtype, device, contenders, repeats, seconds, torchs, ours)
+                        for name in contenders:
+                            apart = torchs if name.startswith("torch") else ours
+                            runs[name] = apart.run(row, size, dtype, device, name, seconds)
                     except RuntimeError as error:
                         if "not implemented" not in str(error):
                             raise
                         progress(f"{row.name}: {_name(dtype)} is not for it ({error})")  # as hypot in float16 on a CPU
-    where = machine(device), str(torch.__version__), str(chosen), command
-    return Benchmark(*where, tuple(copies), tuple(timings), front.is_used())
+                        continue
+                    for _ in range(turns):
+                        for name, run in runs.items():  # by turns, so that what disturbs one disturbs all
+                            times.setdefault((row.name, name, _name(dtype), size), []).append(run.once())
+                    kept |= {(row.name, name, _name(dtype), size): run.kept() for name, run in runs.items()}
+    return Benchmark(
+        machine(device),
+        str(torch.__version__),
+        str(chosen),
+        command,
+        tuple(Copy(*key, median(found)) for key, found in copies.items()),
+        tuple(_timing(*key, found, kept[key]) for key, found in times.items()),
+        front.is_used(),
+    )
+
+
+def _timing(
+    row: str, contender: str, dtype: str, size: int, times: Sequence[tuple[float, float, float]], kept: int
+) -> Timing:
+    forward, backward, both = (median(each) for each in zip(*times, strict=True))
+    return Timing(row, contender, dtype, size, forward, backward, both, kept)
+
+
+def rounds(repeats: int, device: str, contenders: Sequence[str]) -> list[int]:
+    """How many turns each has in one pair of processes after the other.
+
+    How fast a process is on a CPU depends on where its memory happens to lie. To compile takes too long to do it often.
+    """
+    count = min(ROUNDS, repeats) if device == "cpu" and set(contenders) <= set(CONTENDERS) else 1
+    return [repeats // count + (each < repeats % count) for each in range(count)]
 
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _copy(size: int, dtype: torch.dtype, device: str, repeats: int, seconds: float) -> Copy:
+def _copies(size: int, dtype: torch.dtype, device: str, repeats: int, seconds: float) -> list[float]:
     x = torch.randn(size, dtype=dtype, device=device)
     y = torch.empty_like(x)
     clock = Clock(device, seconds)
     clock.calibrate(lambda: y.copy_(x))
-    return Copy(_name(dtype), size, median(clock(lambda: y.copy_(x)) for _ in range(repeats)))
-
-
-def _row(
-    row: Row,
-    size: int,
-    dtype: torch.dtype,
-    device: str,
-    contenders: Sequence[str],
-    repeats: int,
-    seconds: float,
-    torchs: Apart,
-    ours: Apart,
-) -> Iterator[Timing]:
-    runs = {
-        name: (torchs if name.startswith("torch") else ours).run(row, size, dtype, device, name, seconds)
-        for name in contenders
-    }
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contenders}
-    for _ in range(repeats):
-        for name, run in runs.items():  # by turns, so that what disturbs one disturbs all
-            found[name].append(run.once())
-    for name, run in runs.items():
-        forward, backward, both = (median(each) for each in zip(*found[name], strict=True))
-        yield Timing(row.name, name, _name(dtype), size, forward, backward, both, run.kept())
+    return [clock(lambda: y.copy_(x)) for _ in range(repeats)]

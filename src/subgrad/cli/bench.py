@@ -169,12 +169,13 @@ def _rows(options: argparse.Namespace) -> list[Row]:
 def _measure(options: argparse.Namespace, console: Console) -> Benchmark:
     from rich.progress import Progress
 
-    from subgrad.bench.measure import COMPILED, CONTENDERS, benchmark
+    from subgrad.bench.measure import COMPILED, CONTENDERS, benchmark, rounds
 
-    rows = _rows(options)
+    rows, contenders = _rows(options), (*CONTENDERS, *COMPILED) if options.compiled else CONTENDERS
+    steps = len(rows) * len(options.sizes) * len(options.dtypes)
     said: list[str] = []
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("measuring", total=len(rows) * len(options.sizes) * len(options.dtypes))
+        task = bar.add_task("measuring", total=steps * len(rounds(options.repeats, options.device, contenders)))
 
         def tell(message: str) -> None:
             said.append(message)
@@ -186,7 +187,7 @@ def _measure(options: argparse.Namespace, console: Console) -> Benchmark:
             options.dtypes,
             device=options.device,
             like=options.convention,
-            contenders=(*CONTENDERS, *COMPILED) if options.compiled else CONTENDERS,
+            contenders=contenders,
             repeats=options.repeats,
             command=options.line,
             progress=tell,
