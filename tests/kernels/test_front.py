@@ -206,7 +206,8 @@ def test_checkpoints_keep_the_same_the_first_time_and_later(use_reentrant: bool)
         with subgrad.use("right"):
             out = checkpoint(lambda x, call=CALLS[name]: call(x) * 2, x, use_reentrant=use_reentrant)
             (found,) = torch.autograd.grad(out, x, torch.arange(1.0, 5)) if not use_reentrant else (None,)
-            (wanted,) = torch.autograd.grad(CALLS[name](x) * 2, x, torch.arange(1.0, 5))
+            with without_front():
+                (wanted,) = torch.autograd.grad(CALLS[name](x) * 2, x, torch.arange(1.0, 5))
         if use_reentrant:
             out.backward(torch.arange(1.0, 5))
             found = x.grad

@@ -31,14 +31,12 @@ from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Shortcut
 from subgrad.kernels.masked import Mask
-from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, coding_of, only_given
+from subgrad.kernels.pieces import STRAIGHT, coding_of, only_given, rows_between
 
 SOURCE = Path(__file__).with_name("front.cpp")
 KEYS = ("AutogradCPU", "AutogradCUDA")
 SUFFIX = ".pyd" if sys.platform == "win32" else ".so"
 MODES = ("auto", "never")
-# What torch makes of nan in these depends on the CPU on where in memory it lies: by lanes, or one at a time.
-NO_MASK_ON_CPU = ("hardtanh", "relu6", "softshrink")
 
 _mode = "auto"
 _fronts: list[Front] = []
@@ -181,9 +179,8 @@ class Front:
         has_shortcut = shortcut is not None and bool(plan.meetings)
         # On the CPU a mask is faster than any shortcut; on CUDA a packed mask is, from some size on.
         below = shortcut.pays_from(plan) if shortcut is not None and has_shortcut and not self.on_cpu else sys.maxsize
-        found = None
-        if (plan.choices or (has_shortcut and self.on_cpu)) and not (self.on_cpu and self.op.op in NO_MASK_ON_CPU):
-            found = _mask(self.op, plan, arguments)
+        is_wanted = bool(plan.choices) or (has_shortcut and self.on_cpu)
+        found = _mask(self.op, plan, arguments, self.on_cpu) if is_wanted else None
         if found is not None:
             return self.native.note_masked(*found, below)
         return not plan.choices and self._note_native(arguments, below)
@@ -197,15 +194,17 @@ class Front:
         return self.native.note_other(self.beside[form].native, base.args(arguments)[1:], below)
 
 
-def _mask(op: Operator, plan: Plan, arguments: Arguments) -> tuple[float, float, tuple[bool, ...], int] | None:
+def _mask(
+    op: Operator, plan: Plan, arguments: Arguments, on_cpu: bool
+) -> tuple[float, float, tuple[bool, ...], int] | None:
     """The kinks, who passes around them, and which argument the kink is, if it is a tensor."""
     if op.op in STRAIGHT:
         row, place = STRAIGHT[op.op], -1
         low, high, _ = row.numbers(arguments)
-        if isnan(low) or isnan(high) or low >= high:
+        if isnan(low) or isnan(high) or low >= high or (on_cpu and row.by_lanes):
             return None
     else:
-        rows = {second: row for (of, second), row in BETWEEN_TENSORS.items() if of == op.op}
+        rows = rows_between(op.op)
         second = only_given(rows, arguments) if rows else None
         if second is None or plan.names != {"self"} or not _is_number_for(arguments["self"], arguments[second]):
             return None

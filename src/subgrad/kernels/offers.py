@@ -18,7 +18,7 @@ from subgrad.kernels.fused import Fused
 from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection
 from subgrad.kernels.masked import Mask
 from subgrad.kernels.nudged import FAMILY, Bounds, moved_bounds, nudged, nudged_in_place
-from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Straight, coding_of, only_given
+from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Straight, coding_of, only_given, rows_between
 from subgrad.kernels.windows import OnCuda
 from subgrad.kernels.written import written
 
@@ -137,7 +137,7 @@ def offer_all() -> None:
         shortcuts.offer(op, "AutogradCUDA", Packed(op, row), PackedInPlace(op, row))
         shortcuts.offer_for_graphs(op, Fused({"": row}))
     for op in {op for op, _ in BETWEEN_TENSORS}:
-        rows = {second: row for (of, second), row in BETWEEN_TENSORS.items() if of == op}
+        rows = rows_between(op)
         shortcuts.offer(op, "AutogradCUDA", PackedSelection(op, rows))
         shortcuts.offer(op, "AutogradCPU", Selection(rows))
         shortcuts.offer_for_graphs(op, Fused(rows))

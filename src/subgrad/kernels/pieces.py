@@ -52,6 +52,7 @@ class Straight:
         at_nan: the weight where ``self`` (or ``other``) is nan; the name of an argument that is it.
         multiplies: whether torch multiplies with its slopes, 0 included.
         slopes: those that torch has instead of the table's.
+        by_lanes: what torch makes of nan on the CPU depends on where in memory it lies: by lanes, or one at a time.
     """
 
     value: Callable[[Arguments], str]
@@ -59,6 +60,7 @@ class Straight:
     at_nan: float | str
     multiplies: bool = False
     slopes: tuple[float, ...] | None = None
+    by_lanes: bool = False
 
 
 def _always(value: str) -> Callable[[Arguments], str]:
@@ -81,13 +83,13 @@ def _bounded(arguments: Arguments) -> str:
 # Operators of one tensor.
 STRAIGHT = {
     "relu": Straight(_always("clamp_min"), lambda _: (0.0, inf, 0.0), at_nan=1.0),
-    "relu6": Straight(_always("clamp"), lambda _: (0.0, 6.0, 0.0), at_nan=1.0),
-    "hardtanh": Straight(_always("clamp"), lambda a: (a["min_val"], a["max_val"], 0.0), at_nan=1.0),
+    "relu6": Straight(_always("clamp"), lambda _: (0.0, 6.0, 0.0), at_nan=1.0, by_lanes=True),
+    "hardtanh": Straight(_always("clamp"), lambda a: (a["min_val"], a["max_val"], 0.0), at_nan=1.0, by_lanes=True),
     "clamp": Straight(_bounded, _bounds, at_nan=0.0),
     "clamp_min": Straight(_always("clamp_min"), lambda a: (a["min"], inf, 0.0), at_nan=0.0),
     "clamp_max": Straight(_always("clamp_max"), lambda a: (a["max"], inf, 0.0), at_nan=0.0),
     "threshold": Straight(_always("threshold"), lambda a: (a["threshold"], inf, a["value"]), at_nan=1.0),
-    "softshrink": Straight(_always("softshrink"), lambda a: (-a["lambd"], a["lambd"], 0.0), at_nan=1.0),
+    "softshrink": Straight(_always("softshrink"), lambda a: (-a["lambd"], a["lambd"], 0.0), at_nan=1.0, by_lanes=True),
     "hardsigmoid": Straight(_always("hardsigmoid"), lambda _: (-3.0, 3.0, SIXTH), 0.0, slopes=(0.0, SIXTH, 0.0)),
     "leaky_relu": Straight(
         _always("leaky_relu"), lambda a: (0.0, inf, a["negative_slope"]), at_nan="negative_slope", multiplies=True
@@ -105,6 +107,11 @@ BETWEEN_TENSORS = {
     ("clamp.Tensor", "min"): _selection("maximum", _BOUND_AT_NAN),
     ("clamp.Tensor", "max"): _selection("minimum", _BOUND_AT_NAN),
 }
+
+
+def rows_between(op: str) -> dict[str, Straight]:
+    """The rows of a selection, by the name of the second tensor, if it may be one or another; none for others."""
+    return {second: row for (of, second), row in BETWEEN_TENSORS.items() if of == op}
 
 
 @dataclass(frozen=True)
