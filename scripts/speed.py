@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from subgrad.bench.measure import Benchmark
-from subgrad.report.bench import NONE, Line, groups, lines, milliseconds, ratio, share
+from subgrad.report.bench import NONE, RIVALS, Line, groups, lines, milliseconds, ratio, share
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "benchmarks" / "records"
@@ -31,9 +31,10 @@ subgrad bench --show mine.json
 ## How to read it
 
 - *both*: forward and backward. *torch / subgrad*: above 1, subgrad is the faster one. Each is measured in a process of
-  its own, torch's without any kernel of ours. On the CPU `relu`, `abs` and `hardsigmoid` are torch's own in both, under
-  `min-norm`: what they show there is how far two processes on a shared machine differ. Both keep the memory that they
-  free, as allocators for numerical work do: else what is measured on a CPU is how the system gives it back.
+  its own, torch's without any kernel of ours. All keep the memory that they free and use it again at once, as
+  allocators for numerical work do: else what is measured on a CPU is how the system gives it back.
+- *torch, again*: torch in a second process, in which all is equal. *torch / torch, again* is how far apart equal things
+  were measured there; what subgrad differs by less says nothing.
 - *with* `subgrad build`: calls like earlier ones were answered in C++, without Python.
 - *of the limit*: the time in which a copy of as many entries, measured in the same run, would move what backward has
   to move, over the time it took. That is the cotangent, read, and a gradient for each operand, written; and the kept
@@ -168,10 +169,11 @@ def table(measured: Sequence[Line]) -> str:
     """One line for each row: the times of all, then what follows from them."""
     contenders = list(dict.fromkeys(line.timing.contender for line in measured))
     ours = [each for each in contenders if each.startswith("subgrad")]
+    held = [each for each in contenders if each in RIVALS]
     columns = [
         "row",
         *(f"both, ms: {each}" for each in contenders),
-        *(each.replace("subgrad", "torch / subgrad") for each in ours),
+        *(f"torch / {each}" for each in held),
         *(f"backward, ms: {each}" for each in contenders),
         *(f"forward, of the limit: {each}" for each in ours if "compiled" not in each),
         *(f"backward, of the limit: {each}" for each in ours if "compiled" not in each),
@@ -180,17 +182,19 @@ def table(measured: Sequence[Line]) -> str:
     found: dict[str, dict[str, Line]] = {}
     for line in measured:
         found.setdefault(line.timing.row, {})[line.timing.contender] = line
-    return markdown(columns, (cells(name, by, contenders, ours) for name, by in found.items()))
+    return markdown(columns, (cells(name, by, contenders, held, ours) for name, by in found.items()))
 
 
-def cells(name: str, by: dict[str, Line], contenders: Sequence[str], ours: Sequence[str]) -> list[str]:
+def cells(
+    name: str, by: dict[str, Line], contenders: Sequence[str], held: Sequence[str], ours: Sequence[str]
+) -> list[str]:
     def each(said: Callable[[Line], str], of: Sequence[str] = contenders) -> list[str]:
         return [said(by[contender]) if contender in by else NONE for contender in of]
 
     return [
         f"`{name}`",
         *each(lambda line: milliseconds(line.timing.both)),
-        *each(lambda line: ratio(line.ratio), ours),
+        *each(lambda line: ratio(line.ratio), held),
         *each(lambda line: milliseconds(line.timing.backward)),
         *each(lambda line: share(line.forward_share), [name for name in ours if "compiled" not in name]),
         *each(lambda line: share(line.backward_share), [name for name in ours if "compiled" not in name]),

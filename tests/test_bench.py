@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from subgrad.bench import measure
-from subgrad.bench.measure import COMPILED, CONTENDERS, Benchmark, Copy, Timing
+from subgrad.bench.measure import AGAIN, COMPILED, CONTENDERS, Benchmark, Copy, Timing
 from subgrad.bench.rows import rows
 from subgrad.cli import main
 from subgrad.cli.bench import DTYPES
@@ -36,6 +36,7 @@ RECORD = Benchmark(
         Timing("relu", "subgrad", "float32", 1024, forward=2.03125, backward=1.015625, both=2.0, kept=128),
         Timing("relu", "torch, compiled", "float32", 1024, forward=1.0, backward=1.25, both=3.0, kept=1024),
         Timing("relu", "subgrad, compiled", "float32", 1024, forward=1.0, backward=1.25, both=2.5, kept=1024),
+        Timing("relu", "torch, again", "float32", 1024, forward=1.25, backward=2.5, both=4.1, kept=4096),
         Timing("maximum(x, y)", "torch", "float32", 1024, forward=3.0, backward=6.0, both=9.0, kept=8192),
         Timing("relu_", "torch", "float32", 1024, forward=4.0, backward=4.0, both=8.0, kept=0),
         Timing("amax", "torch", "float32", 1024, forward=1.0, backward=0.5, both=2.0, kept=0),
@@ -53,6 +54,7 @@ SHOWN = {
         ("", "torch, compiled", "1.000", "1.250", "3.000", "-", "100%", "80%", "1"),
         ("", "subgrad, compiled", "1.000", "1.250", "2.500", "1.20", "100%", "80%", "1"),
     ),
+    "torch again is held against torch": (("", "torch, again", "1.250", "2.500", "4.100", "0.98", "80%", "40%", "4"),),
     "two operands are three tensors": (("maximum(x, y)", "torch", "3.000", "6.000", "9.000", "-", "50%", "25%", "8"),),
     "what is overwritten is copied first": (("relu_", "torch", "4.000", "4.000", "8.000", "-", "50%", "25%", "0"),),
     "selections and rows of the past have no limit": (
@@ -99,7 +101,8 @@ def test_a_record_comes_back_from_json_as_it_was() -> None:
 
 
 class TestMeasuring:
-    ARGUMENTS = ("--rows", "relu", "maximum(x, y)", "relu", "--sizes", "64", "--repeats", "2", "--dtypes", "bfloat16")
+    ROWS = ("--rows", "relu", "maximum(x, y)", "relu")
+    ARGUMENTS = (*ROWS, "--sizes", "64", "--repeats", "2", "--dtypes", "bfloat16", "--again")
 
     @pytest.fixture(scope="class")
     def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -114,7 +117,8 @@ class TestMeasuring:
 
     def test_takes_every_row_and_contender_once(self, record: Benchmark) -> None:
         found = [(each.row, each.contender, each.dtype, each.size) for each in record.timings]
-        assert found == [(row, each, "bfloat16", 64) for row in ("relu", "maximum(x, y)") for each in CONTENDERS]
+        contenders = (*CONTENDERS, AGAIN)
+        assert found == [(row, each, "bfloat16", 64) for row in ("relu", "maximum(x, y)") for each in contenders]
 
     def test_takes_time(self, record: Benchmark) -> None:
         assert all(min(each.forward, each.backward, each.both) > 0 for each in record.timings)
@@ -159,12 +163,10 @@ class TestAsked:
         assert (asked["device"], asked["contenders"], asked["like"]) == ("cpu", CONTENDERS, Convention("min-norm"))
 
     def test_all_of_it(self, asked: dict[str, Any]) -> None:
-        line = (
-            "--sizes 64,128,64 --dtypes float64,float16 --repeats 3 --compiled --convention mean,relu=1.0 --rows relu"
-        )
-        assert main(["bench", *line.split()]) == 0
+        line = "--sizes 64,128,64 --dtypes float64,float16 --repeats 3 --compiled --again --rows relu"
+        assert main(["bench", *line.split(), "--convention", "mean,relu=1.0"]) == 0
         assert (asked["sizes"], asked["dtypes"]) == ([64, 128], [torch.float64, torch.float16])
-        assert (asked["repeats"], asked["contenders"]) == (3, (*CONTENDERS, *COMPILED))
+        assert (asked["repeats"], asked["contenders"]) == (3, (*CONTENDERS, *COMPILED, AGAIN))
         assert (asked["like"], asked["rows"]) == (Convention("mean", relu=1.0), ["relu"])
 
     def test_a_row_that_fails_is_named_with_the_reason(self, asked: dict[str, Any], capsys: Captured) -> None:
@@ -207,7 +209,7 @@ class TestPicture:
 
     def test_needs_a_row_with_a_limit(self) -> None:
         with pytest.raises(ValueError, match="there is nothing to draw"):
-            picture(replace(RECORD, timings=RECORD.timings[6:7]))
+            picture(replace(RECORD, timings=RECORD.timings[7:8]))
 
 
 NAMES = ", ".join(DTYPES)
@@ -300,10 +302,10 @@ class TestPage:
         assert "## a record\n\na machine, torch 2.15.0:\n\n```sh\nsubgrad bench --compiled\n```" in page
 
     def test_has_a_line_for_each_row(self) -> None:
-        record = replace(RECORD, timings=RECORD.timings[:4])
+        record = replace(RECORD, timings=RECORD.timings[:5])
         page = SPEED["page"]({"a record": record.to_json()})
-        both, backward = "4.000 | 2.000 | 3.000 | 2.500 | 2.00 | 1.20", "2.000 | 1.016 | 1.250 | 1.250"
-        assert f"| `relu` | {both} | {backward} | 50% | 100% | 4 | 0.125 | 1 | 1 |\n" in page
+        both, backward = "4.000 | 2.000 | 3.000 | 2.500 | 4.100", "2.000 | 1.016 | 1.250 | 1.250 | 2.500"
+        assert f"| `relu` | {both} | 2.00 | 1.20 | 0.98 | {backward} | 50% | 100% | 4 | 0.125 | 1 | 1 | 4 |\n" in page
 
     def test_has_a_line_for_each_program(self) -> None:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python"}

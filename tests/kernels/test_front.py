@@ -138,7 +138,7 @@ def test_contexts_entered_and_left_by_hand() -> None:
     assert slope(torch.relu) == 0
 
 
-@pytest.mark.parametrize("size", [(), (0,), (1,), (3, 0), (70000,), (4, 3, 5, 2)])
+@pytest.mark.parametrize("size", [(), (0,), (1,), (3, 0), (70000,), (4, 3, 5, 2), (2, 3, 129, 127)])
 def test_shapes_and_layouts(size: tuple[int, ...]) -> None:
     base = (torch.randn(size) * 2).round()
     layouts = [base, base.mT if base.ndim > 1 else base, base.expand(3, *size), base.repeat(2, *(1,) * base.ndim)[::2]]

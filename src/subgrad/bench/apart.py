@@ -18,8 +18,13 @@ from subgrad.bench.run import Run
 from subgrad.conventions import Convention
 
 _SERVE = "from subgrad.bench.apart import serve; serve()"
-# Memory that is freed stays with the process: else what is measured on a CPU is how it comes back, page by page.
-_KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+# Memory that is freed stays with the process, and is used again at once: else what is measured on a CPU is how pages
+# come back, or how many places a result goes round in (glibc keeps seven pieces from each of its lists).
+_KEEPING = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+}
 
 
 class Apart:

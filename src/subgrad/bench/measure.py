@@ -1,4 +1,4 @@
-"""The measuring: contenders by turns, medians over repeats, each of two kinds in a process of its own."""
+"""The measuring: contenders by turns, medians over repeats, each kind in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from subgrad.kernels import front
 
 CONTENDERS = ("torch", "subgrad")
 COMPILED = ("torch, compiled", "subgrad, compiled")
+AGAIN = "torch, again"  # in one more process, of which all is equal: how far apart equal things are measured here
 ROUNDS = 3
 
 
@@ -103,7 +104,7 @@ def benchmark(
     times: dict[tuple[str, str, str, int], list[tuple[float, float, float]]] = {}
     kept: dict[tuple[str, str, str, int], int] = {}
     for turns in rounds(repeats, device, contenders):
-        with Apart(Convention("torch")) as torchs, Apart(chosen) as ours:
+        with Apart(Convention("torch")) as torchs, Apart(chosen) as ours, Apart(Convention("torch")) as again:
             for dtype, size in product(dtypes, sizes):
                 copies.setdefault((_name(dtype), size), []).extend(_copies(size, dtype, device, turns, seconds))
                 for row in rows:
@@ -111,7 +112,7 @@ def benchmark(
                     runs: dict[str, ApartRun] = {}
                     try:
                         for name in contenders:
-                            apart = torchs if name.startswith("torch") else ours
+                            apart = again if name == AGAIN else torchs if name.startswith("torch") else ours
                             runs[name] = apart.run(row, size, dtype, device, name, seconds)
                     except RuntimeError as error:
                         if "not implemented" not in str(error):
@@ -141,11 +142,11 @@ def _timing(
 
 
 def rounds(repeats: int, device: str, contenders: Sequence[str]) -> list[int]:
-    """How many turns each has in one pair of processes after the other.
+    """How many turns each has in one set of processes after the other.
 
     How fast a process is on a CPU depends on where its memory happens to lie. To compile takes too long to do it often.
     """
-    count = min(ROUNDS, repeats) if device == "cpu" and set(contenders) <= set(CONTENDERS) else 1
+    count = min(ROUNDS, repeats) if device == "cpu" and not set(contenders) & set(COMPILED) else 1
     return [repeats // count + (each < repeats % count) for each in range(count)]
 
 

@@ -43,6 +43,9 @@ def add(commands: Any) -> None:
     )
     bench.add_argument("--compiled", action="store_true", help="both under torch.compile too")
     bench.add_argument(
+        "--again", action="store_true", help="torch once more, in one more process: how far apart equal things are"
+    )
+    bench.add_argument(
         "--repeats",
         type=_repeats,
         default=9,
@@ -152,7 +155,7 @@ def _refuse_what_does_not_go_together(options: argparse.Namespace) -> None:
     if not options.show:
         return
     usual = options.parser.parse_args([])
-    measuring = ("device", "rows", "sizes", "dtypes", "convention", "compiled", "repeats", "json")
+    measuring = ("device", "rows", "sizes", "dtypes", "convention", "compiled", "again", "repeats", "json")
     for name in measuring:
         if getattr(options, name) != getattr(usual, name):
             options.parser.error(
@@ -169,9 +172,10 @@ def _rows(options: argparse.Namespace) -> list[Row]:
 def _measure(options: argparse.Namespace, console: Console) -> Benchmark:
     from rich.progress import Progress
 
-    from subgrad.bench.measure import COMPILED, CONTENDERS, benchmark, rounds
+    from subgrad.bench.measure import AGAIN, COMPILED, CONTENDERS, benchmark, rounds
 
-    rows, contenders = _rows(options), (*CONTENDERS, *COMPILED) if options.compiled else CONTENDERS
+    rows = _rows(options)
+    contenders = (*CONTENDERS, *(COMPILED if options.compiled else ()), *((AGAIN,) if options.again else ()))
     steps = len(rows) * len(options.sizes) * len(options.dtypes)
     said: list[str] = []
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:

@@ -6,7 +6,7 @@
 #include <Python.h>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -113,17 +113,19 @@ FOR_EACH_MACHINE void weigh(const double* x, const double* cotangent, double* ou
   weigh_entries<double, int64_t>(x, cotangent, out, size, mask);
 }
 
+// In torch's own threads, which a loop that is compiled here would not be divided among: OpenMP is off in extensions.
 template <typename Number>
 Tensor weighed(const Tensor& x, const Tensor& cotangent, const Mask& mask) {
   Tensor out = at::empty_like(cotangent);
-  const Number *from = x.const_data_ptr<Number>(), *weights = cotangent.const_data_ptr<Number>();
-  Number* to = out.mutable_data_ptr<Number>();
-  at::parallel_for(0, x.numel(), at::internal::GRAIN_SIZE, [&](int64_t begin, int64_t end) {
-    weigh(from + begin, weights + begin, to + begin, end - begin, mask);
+  auto entries = at::TensorIteratorConfig().add_output(out).add_const_input(x).add_const_input(cotangent).build();
+  entries.for_each([&mask](char** data, const int64_t* /*strides*/, int64_t size) {
+    weigh(reinterpret_cast<const Number*>(data[1]), reinterpret_cast<const Number*>(data[2]),
+          reinterpret_cast<Number*>(data[0]), size, mask);
   });
   return out;
 }
 
+// Whether all lie in memory alike, without gaps: then an iterator makes one dimension of all.
 bool is_one_loop(const Tensor& x, const Tensor& cotangent) {
   return !at::areAnyTensorSubclassLike({x, cotangent}) && cotangent.is_cpu() && !cotangent.is_neg() &&
          !cotangent._is_zerotensor() && x.scalar_type() == cotangent.scalar_type() &&

@@ -31,7 +31,7 @@ from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Shortcut
 from subgrad.kernels.masked import Mask
-from subgrad.kernels.pieces import STRAIGHT, coding_of, only_given, rows_between
+from subgrad.kernels.pieces import STRAIGHT, coding_of, is_number_for, only_given, rows_between
 
 SOURCE = Path(__file__).with_name("front.cpp")
 KEYS = ("AutogradCPU", "AutogradCUDA")
@@ -206,7 +206,7 @@ def _mask(
     else:
         rows = rows_between(op.op)
         second = only_given(rows, arguments) if rows else None
-        if second is None or plan.names != {"self"} or not _is_number_for(arguments["self"], arguments[second]):
+        if second is None or plan.names != {"self"} or not is_number_for(arguments["self"], arguments[second]):
             return None
         row, place, low, high = rows[second], op.argument_names.index(second), 0.0, inf
     coding = coding_of(row, plan, arguments, ("self",))
@@ -214,10 +214,6 @@ def _mask(
     if coding is None or mask is None:
         return None
     return low, high if coding.corners == 2 else nan, mask.passes, place
-
-
-def _is_number_for(x: torch.Tensor, constant: torch.Tensor) -> bool:
-    return bool(x.ndim) and not constant.ndim and constant.dtype is x.dtype and constant.device == x.device
 
 
 set_front(os.environ.get("SUBGRAD_FRONT", "auto"))

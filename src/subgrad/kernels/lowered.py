@@ -17,7 +17,7 @@ from subgrad.apply.gates import below_autograd, is_memory
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
-from subgrad.kernels.pieces import Straight, only_given
+from subgrad.kernels.pieces import Straight, is_number_for, only_given
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,7 @@ class Selection:
         if name is None or plan.names != _SELF or not plan.is_blocked:
             return None
         x, constant, row = arguments["self"], arguments[name], self.rows[name]
-        if (
-            constant.ndim
-            or not x.ndim
-            or not x.numel()
-            or constant.dtype is not x.dtype
-            or not is_memory(x)
-            or not is_memory(constant)
-        ):
+        if not is_number_for(x, constant) or not x.numel() or not is_memory(x) or not is_memory(constant):
             return None
         value, number = row.value(arguments), constant.item()
         out = originals("hardtanh", (x, number, inf) if value == "maximum" else (x, -inf, number))

@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from subgrad.bench.measure import Benchmark, Timing
+from subgrad.bench.measure import AGAIN, COMPILED, CONTENDERS, Benchmark, Timing
 from subgrad.bench.rows import SELECTIONS, Row, rows
 
 # In two lines, so that a table fits a terminal.
@@ -19,13 +19,15 @@ COLUMNS = (
     "forward\nms",
     "backward\nms",
     "both\nms",
-    "torch /\nsubgrad",
+    "torch /\nthis",
     "forward\nof limit",
     "backward\nof limit",
     "kept\nB/entry",
 )
 NONE = "-"
+RIVALS = {ours: torchs for torchs, ours in (CONTENDERS, COMPILED)} | {AGAIN: "torch"}  # what each is held against
 NOTE = (
+    "torch / this: the time of both there over the time here. "
     "of limit: what has to be moved, at the bandwidth of a copy of as many entries, over the time it took. "
     "kept: bytes held from forward to backward, the result aside."
 )
@@ -38,7 +40,7 @@ class Line:
     """One contender at one row, with what follows from the other contenders and from the copy.
 
     Attributes:
-        ratio: the time of torch over the time of subgrad, both eager or both compiled; of subgrad's lines alone.
+        ratio: the time of torch over the time of this one, both eager or both compiled; none of torch itself.
         forward_share, backward_share: the least time that the copy's bandwidth allows, over the time it took.
     """
 
@@ -73,15 +75,14 @@ def lines(record: Benchmark, dtype: str, size: int) -> list[Line]:
     measured = [each for each in record.timings if (each.dtype, each.size) == (dtype, size)]
     copy = {(each.dtype, each.size): each.milliseconds for each in record.copies}[dtype, size]
     both = {(each.row, each.contender): each.both for each in measured}
-    return [_line(each, copy, both.get((each.row, each.contender.replace("subgrad", "torch")))) for each in measured]
+    return [_line(each, copy, both.get((each.row, RIVALS.get(each.contender, NONE)))) for each in measured]
 
 
 def _line(timing: Timing, copy: float, torchs: float | None) -> Line:
-    is_ours = timing.contender.startswith("subgrad")
     forward, backward = _tensors_moved(timing.row)
     return Line(
         timing,
-        torchs / timing.both if is_ours and torchs is not None else None,
+        None if torchs is None else torchs / timing.both,
         _share(timing, forward, copy, timing.forward),
         _share(timing, backward, copy, timing.backward),
     )
