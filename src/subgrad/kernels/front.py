@@ -179,6 +179,8 @@ class Front:
         has_shortcut = shortcut is not None and bool(plan.meetings)
         # On the CPU a mask is faster than any shortcut; on CUDA a packed mask is, from some size on.
         below = shortcut.pays_from(plan) if shortcut is not None and has_shortcut and not self.on_cpu else sys.maxsize
+        if arguments["self"].numel() >= below:
+            return False
         is_wanted = bool(plan.choices) or (has_shortcut and self.on_cpu)
         found = _mask(self.op, plan, arguments, self.on_cpu) if is_wanted else None
         if found is not None:
