@@ -14,6 +14,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -167,6 +168,64 @@ struct Masked : torch::autograd::Function<Masked> {
   }
 };
 
+// Something of Python, which may be let go of wherever it is not needed any more.
+std::shared_ptr<PyObject> held(py::object object) {
+  return {object.release().ptr(), [](PyObject* last) {
+            if (!Py_IsInitialized()) return;
+            py::gil_scoped_acquire gil;
+            Py_DECREF(last);
+          }};
+}
+
+// Nothing, on which the input depends all the same: second derivatives with respect to it are zero, not missing.
+struct Anchor : torch::autograd::Function<Anchor> {
+  static Tensor forward(AutogradContext* context, const Tensor& x) {
+    context->saved_data["sizes"] = x.sizes();
+    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
+    context->saved_data["device"] = x.device();
+    return at::empty({0});
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list&) {
+    auto& saved = context->saved_data;
+    const auto dtype = static_cast<c10::ScalarType>(saved["dtype"].toInt());
+    return {at::zeros(saved["sizes"].toIntVector(), at::TensorOptions(saved["device"].toDevice()).dtype(dtype))};
+  }
+};
+
+// A packed mask: Python launches the kernels, which write the value and codes, and read the codes.
+struct Packed : torch::autograd::Function<Packed> {
+  static inline PyObject* weigh = nullptr;
+
+  static Tensor forward(AutogradContext* context, const Tensor& x, PyObject* write, int64_t coding, bool in_place,
+                        const Tensor* anchor) {
+    at::AutoDispatchBelowAutograd guard;
+    const Tensor out = in_place ? x : at::empty_like(x);
+    {
+      py::gil_scoped_acquire gil;
+      context->save_for_backward({py::reinterpret_borrow<py::object>(write)(x, out).cast<Tensor>()});
+    }
+    context->saved_data["coding"] = coding;
+    context->saved_data["anchor"] = *anchor;
+    context->saved_data["sizes"] = out.sizes();
+    context->saved_data["strides"] = out.strides();
+    if (in_place) context->mark_dirty({x});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
+    const Tensor codes = context->get_saved_variables()[0];
+    if (!cotangents[0].defined()) return variable_list(5);
+    auto& saved = context->saved_data;
+    py::gil_scoped_acquire gil;
+    const auto sizes = py::tuple(py::cast(saved["sizes"].toIntVector()));
+    const auto strides = py::tuple(py::cast(saved["strides"].toIntVector()));
+    const auto found = py::reinterpret_borrow<py::object>(weigh)(saved["coding"].toInt(), cotangents[0], codes,
+                                                                 saved["anchor"].toTensor(), sizes, strides);
+    return {found.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
 // An argument, as far as plans depend on it.
 struct Kind {
   static std::optional<Kind> of(const IValue& value) {
@@ -220,6 +279,8 @@ struct Kernel {
 // What to do with calls of a kind.
 struct Answer {
   std::shared_ptr<const Kernel> kernel;  // torch's own; null for a mask
+  std::shared_ptr<PyObject> write;       // for a packed one; null for another
+  int64_t coding = 0;
   std::optional<std::vector<IValue>> numbers;  // for it, in place of all that follow the first argument
   Mask mask{};
   int place = -1;  // which argument is the kink, if it is a tensor
@@ -351,7 +412,8 @@ class Front {
       const Asking asking(this, args);
       in_python_->call(keys, stack);
     } else if (answer->kernel == nullptr) {
-      if (!masked(*answer, args, stack)) in_python_->call(keys, stack);
+      const bool is_done = answer->write ? packed(*answer, args, stack, count) : masked(*answer, args, stack);
+      if (!is_done) in_python_->call(keys, stack);
     } else {
       if (answer->numbers) {
         torch::jit::drop(*stack, count - 1);
@@ -400,6 +462,16 @@ class Front {
       }
     }
     return nullptr;
+  }
+
+  bool packed(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack, size_t count) const {
+    const Tensor x = args[0].toTensor();
+    if (!x.is_non_overlapping_and_dense() || (in_place_ && (x.is_leaf() || x.is_view()))) return false;
+    const Tensor anchor = Anchor::apply(x);
+    Tensor out = Packed::apply(x, answer.write.get(), answer.coding, in_place_, &anchor);
+    torch::jit::drop(*stack, count);
+    stack->emplace_back(std::move(out));
+    return true;
   }
 
   bool masked(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack) const {
@@ -467,6 +539,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              answer.numbers.emplace();
              for (const py::handle& each : numbers) answer.numbers->push_back(number_of(each));
              answer.below = below;
+             return front.note(std::move(answer));
+           })
+      .def("note_packed",
+           [](Front& front, py::object write, py::object weigh, int64_t coding, int64_t smallest) {
+             if (Packed::weigh == nullptr) Packed::weigh = weigh.release().ptr();
+             Answer answer;
+             answer.write = held(std::move(write));
+             answer.coding = coding;
+             answer.smallest = smallest;
+             answer.below = INT64_MAX;
              return front.note(std::move(answer));
            })
       .def("note_masked", [](Front& front, double low, double high, const std::vector<bool>& passes, int place,

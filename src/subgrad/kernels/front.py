@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import inf, isnan, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -156,6 +156,21 @@ def forget_notes() -> None:
         front.native.forget()
 
 
+class Packing(NamedTuple):
+    """A packed mask, of which Python launches the kernels, and the front does the rest."""
+
+    write: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # the value of the first over the second; the codes
+    weigh: Callable[..., torch.Tensor]  # the gradient, from a coding's number and all that was kept
+    coding: int
+
+
+@runtime_checkable
+class Packs(Protocol):
+    """A shortcut of which the front can do most."""
+
+    def packing(self, plan: Plan, arguments: Arguments) -> Packing | None: ...
+
+
 @dataclass(frozen=True)
 class Front:
     """What lies over one kernel in Python."""
@@ -180,7 +195,8 @@ class Front:
         # On the CPU a mask is faster than any shortcut; on CUDA a packed mask is, from some size on.
         below = shortcut.pays_from(plan) if shortcut is not None and has_shortcut and not self.on_cpu else sys.maxsize
         if arguments["self"].numel() >= below:
-            return False
+            packing = shortcut.packing(plan, arguments) if isinstance(shortcut, Packs) else None
+            return packing is not None and self.native.note_packed(*packing, below)
         is_wanted = bool(plan.choices) or (has_shortcut and self.on_cpu)
         found = _mask(self.op, plan, arguments, self.on_cpu) if is_wanted else None
         if found is not None:

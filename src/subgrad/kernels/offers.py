@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf, isnan
 
 from torch import Tensor
@@ -13,7 +14,7 @@ from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
 from subgrad.kernels import packed
-from subgrad.kernels.front import fronts
+from subgrad.kernels.front import Packing, fronts
 from subgrad.kernels.fused import Fused
 from subgrad.kernels.lowered import Bounded, BoundedInPlace, Selection
 from subgrad.kernels.masked import Mask
@@ -58,6 +59,14 @@ class Packed:
             coding = coding_of(self.row, plan, arguments, _SELF) if is_known else None
             plan.notes["call"] = coding and packed.Call(self.row.value(arguments), numbers, coding, "none")
         return plan.notes["call"]
+
+    def packing(self, plan: Plan, arguments: Arguments) -> Packing | None:
+        """For the front; None where there is more than a mask, of which there are few."""
+        call = self.call(plan, arguments)
+        if call is None or _mask(plan, call) is None:
+            return None
+        write = partial(packed.write, call)
+        return Packing(lambda x, out: write(x, None, out), packed.weighed_by_number, packed.number_of(call.coding))
 
     def moved_bounds(self, plan: Plan, arguments: Arguments) -> Bounds | None:
         if self.op not in FAMILY:

@@ -10,7 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
+from math import prod
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ MODES = ("auto", "always", "never")
 # (docs/speed.md); alone, what is smaller waits for its launch.
 SMALLEST = 1 << 22
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
 
 _mode = "auto"
 
@@ -103,12 +105,12 @@ class _Packed(Gate):
             x = torch.empty_like(x).copy_(x)
         out = torch.empty_like(x)
         ctx.first_is_differentiated = first_is_differentiated
-        _remember(ctx, call, out, anchor, _code(call, x, other, out))
+        _remember(ctx, call, out, anchor, write(call, x, other, out))
         return out
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        found = _weighed(ctx, cotangent)
+        found = _recalled(ctx, cotangent)
         both = found if len(found) == 2 else (*found, None) if ctx.first_is_differentiated else (None, *found)
         return *both, None, None, None
 
@@ -117,12 +119,12 @@ class _PackedInPlace(Gate):
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: tuple[Tensor], call: Call) -> Tensor:
         ctx.mark_dirty(x)
-        _remember(ctx, call, x, anchor, _code(call, x, None, x))
+        _remember(ctx, call, x, anchor, write(call, x, None, x))
         return x
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        return *_weighed(ctx, cotangent), None, None
+        return *_recalled(ctx, cotangent), None, None
 
 
 class _Anchor(Gate):
@@ -145,39 +147,45 @@ class _Weighed(Gate):
     """A backward that is differentiated again: linear in the cotangent, and constant in the operands."""
 
     @staticmethod
-    def forward(ctx: Any, cotangent: Tensor, anchor: Tensor, codes: Tensor, call: Call, layout: Any) -> Any:
-        ctx.call, ctx.layout, ctx.anchor = call, layout, anchor
+    def forward(ctx: Any, cotangent: Tensor, anchor: Tensor, codes: Tensor, coding: Coding, layout: Layout) -> Any:
+        ctx.coding, ctx.layout, ctx.anchor = coding, layout, anchor
         ctx.save_for_backward(codes)
-        return _weigh(call, cotangent, codes, layout)
+        return _weigh(coding, cotangent, codes, layout)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         (codes,) = ctx.saved_tensors
         of_operands = (
-            _apply(_Weighed, cotangent, ctx.anchor, codes, _of_operand(ctx.call, index), ctx.layout)[0]
+            _apply(_Weighed, cotangent, ctx.anchor, codes, _of_operand(ctx.coding, index), ctx.layout)[0]
             for index, cotangent in enumerate(cotangents)
         )
         return reduce(torch.add, of_operands), torch.zeros_like(ctx.anchor), None, None, None
 
 
-def _of_operand(call: Call, index: int) -> Call:
-    return replace(call, coding=replace(call.coding, weights=(call.coding.weights[index],)))
+def _of_operand(coding: Coding, index: int) -> Coding:
+    return replace(coding, weights=(coding.weights[index],))
 
 
 def _remember(ctx: Any, call: Call, out: Tensor, anchor: tuple[Tensor], codes: Tensor) -> None:
     """``anchor`` comes in a tuple, so that it is no input whose derivative hooks would see."""
-    ctx.call, ctx.layout, (ctx.anchor,) = call, (out.shape, out.stride()), anchor
+    ctx.coding, ctx.layout, (ctx.anchor,) = call.coding, (out.shape, out.stride()), anchor
     ctx.save_for_backward(codes)
 
 
-def _weighed(ctx: Any, cotangent: Tensor) -> tuple[Tensor, ...]:
+def _recalled(ctx: Any, cotangent: Tensor) -> tuple[Tensor, ...]:
     (codes,) = ctx.saved_tensors
+    return weighed(ctx.coding, cotangent, codes, ctx.anchor, ctx.layout)
+
+
+def weighed(coding: Coding, cotangent: Tensor, codes: Tensor, anchor: Tensor, layout: Layout) -> tuple[Tensor, ...]:
+    """The gradients of the operands; differentiable, where gradients are."""
     if torch.is_grad_enabled():
-        return _apply(_Weighed, cotangent, ctx.anchor, codes, ctx.call, ctx.layout)
-    return _weigh(ctx.call, cotangent, codes, ctx.layout)
+        return _apply(_Weighed, cotangent, anchor, codes, coding, layout)
+    return _weigh(coding, cotangent, codes, layout)
 
 
-def _code(call: Call, x: Tensor, other: Tensor | None, out: Tensor) -> Tensor:
+def write(call: Call, x: Tensor, other: Tensor | None, out: Tensor) -> Tensor:
+    """Write the operator's value, and return the codes."""
     coding, size, block = call.coding, x.numel(), _block(x, call.coding)
     codes = torch.empty(-(-size * coding.bits // 8), dtype=torch.uint8, device=x.device)
     tensors = (x, x if other is None else other, out, codes)
@@ -185,8 +193,7 @@ def _code(call: Call, x: Tensor, other: Tensor | None, out: Tensor) -> Tensor:
     return codes
 
 
-def _weigh(call: Call, cotangent: Tensor, codes: Tensor, layout: Any) -> tuple[Tensor, ...]:
-    coding = call.coding
+def _weigh(coding: Coding, cotangent: Tensor, codes: Tensor, layout: Layout) -> tuple[Tensor, ...]:
     # Dynamo, for compiled autograd, takes what it traces for plain tensors.
     if torch.compiler.is_compiling() or not is_memory(cotangent) or not cotangent.is_cuda:
         return tuple(_weigh_by_torch(weights, coding.bits, cotangent, codes, layout) for weights in coding.weights)
@@ -200,11 +207,11 @@ def _weigh(call: Call, cotangent: Tensor, codes: Tensor, layout: Any) -> tuple[T
     return outs
 
 
-def _weigh_by_torch(weights: Sequence[Weight], bits: int, cotangent: Tensor, codes: Tensor, layout: Any) -> Tensor:
+def _weigh_by_torch(weights: Sequence[Weight], bits: int, cotangent: Tensor, codes: Tensor, layout: Layout) -> Tensor:
     """The same with torch's operators, for cotangents that are traced, batched or dual."""
     shape, stride = layout
     shifts = torch.arange(0, 8, bits, device=codes.device)
-    flat = ((codes.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)).reshape(-1)[: shape.numel()]
+    flat = ((codes.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)).reshape(-1)[: prod(shape)]
     code = flat.as_strided(shape, stride)
     found = torch.zeros_like(cotangent)
     for number, weight in enumerate(weights):
@@ -217,6 +224,23 @@ def _weigh_by_torch(weights: Sequence[Weight], bits: int, cotangent: Tensor, cod
 def _block(x: Tensor, coding: Coding) -> int:
     """Entries a program of 128 threads, the fastest measured: 32 bytes a thread, 16 with codes of two bits."""
     return (4096 if coding.bits == 1 else 2048) // x.element_size()
+
+
+# For the front, which keeps numbers.
+_codings: list[Coding] = []
+
+
+@cache
+def number_of(coding: Coding) -> int:
+    _codings.append(coding)
+    return len(_codings) - 1
+
+
+def weighed_by_number(
+    number: int, cotangent: Tensor, codes: Tensor, anchor: Tensor, shape: tuple[int, ...], stride: tuple[int, ...]
+) -> Tensor:
+    (gradient,) = weighed(_codings[number], cotangent, codes, anchor, (shape, stride))
+    return gradient
 
 
 set_packed(os.environ.get("SUBGRAD_PACKED", "auto"))
