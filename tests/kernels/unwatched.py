@@ -21,7 +21,7 @@ LEFT_TO_PYTHON = {
     *("maximum, constants", "minimum, other only"),
     *(("clamp, closed",) if INSTALLED == "2.13" else ()),
 }
-MORE_THAN_A_MASK = ("leaky_relu", "maximum, number")  # so that Python does more than to launch
+MORE_THAN_A_MASK = ("leaky_relu", "maximum, number")
 SOME = ("clamp", "clamp_", "clamp_min", "relu", "relu6", "leaky_relu", "maximum, number")
 
 
@@ -81,5 +81,4 @@ def test_cuda_small_tensors_and_large_ones_are_packed(name: str) -> None:
         assert not python_run_by(lambda: call(small[1]))
         call(large[0])
         seen = python_run_by(lambda: call(large[1]))
-    assert "launch" in seen
-    assert any(each.endswith("kernel") for each in seen) == (name in MORE_THAN_A_MASK), seen
+    assert bool(seen) == (name in MORE_THAN_A_MASK), seen

@@ -10,6 +10,7 @@
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -17,9 +18,14 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
+#if defined(__linux__)
+#include <dlfcn.h>
+#endif
+
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -168,15 +174,6 @@ struct Masked : torch::autograd::Function<Masked> {
   }
 };
 
-// Something of Python, which may be let go of wherever it is not needed any more.
-std::shared_ptr<PyObject> held(py::object object) {
-  return {object.release().ptr(), [](PyObject* last) {
-            if (!Py_IsInitialized()) return;
-            py::gil_scoped_acquire gil;
-            Py_DECREF(last);
-          }};
-}
-
 // Nothing, on which the input depends all the same: second derivatives with respect to it are zero, not missing.
 struct Anchor : torch::autograd::Function<Anchor> {
   static Tensor forward(AutogradContext* context, const Tensor& x) {
@@ -193,18 +190,92 @@ struct Anchor : torch::autograd::Function<Anchor> {
   }
 };
 
-// A packed mask: Python launches the kernels, which write the value and codes, and read the codes.
+// The driver of the GPU, which torch has loaded if there is one.
+struct Driver {
+  using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                         void**);
+  Launch launch = nullptr;
+  int (*current)(void**) = nullptr;
+  int (*make_current)(void*) = nullptr;
+
+  static const Driver& get() {
+    static const Driver only;
+    return only;
+  }
+
+  explicit operator bool() const { return launch != nullptr && current != nullptr && make_current != nullptr; }
+
+  void* context() const {
+    void* found = nullptr;
+    current(&found);
+    return found;
+  }
+
+ private:
+  Driver() {
+#if defined(__linux__)
+    void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) return;
+    launch = reinterpret_cast<Launch>(dlsym(library, "cuLaunchKernel"));
+    current = reinterpret_cast<int (*)(void**)>(dlsym(library, "cuCtxGetCurrent"));
+    make_current = reinterpret_cast<int (*)(void*)>(dlsym(library, "cuCtxSetCurrent"));
+#endif
+  }
+};
+
+// A kernel of Triton's: for a size that 16 divides, and tensors that lie at multiples of 16 bytes.
+struct Compiled {
+  enum { TENSOR, SIZE, NUMBER };  // as in `launch.py`
+
+  uint64_t function;
+  unsigned threads, shared;
+  int64_t entries;
+  std::vector<std::pair<int, int64_t>> parameters;
+  void* context;
+
+  // From what has been launched in this thread before.
+  static Compiled of(const py::tuple& made) {
+    return {made[0].cast<uint64_t>(), made[1].cast<unsigned>(), made[2].cast<unsigned>(), made[3].cast<int64_t>(),
+            made[4].cast<std::vector<std::pair<int, int64_t>>>(), Driver::get().context()};
+  }
+
+  static bool is_for(const Tensor& tensor) {
+    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX &&
+           reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0 &&
+           c10::impl::VirtualGuardImpl(tensor.device().type()).getDevice() == tensor.device();
+  }
+
+  void operator()(std::initializer_list<Tensor> tensors, int64_t size) const {
+    std::vector<uint64_t> values;
+    for (const auto& [kind, value] : parameters) {
+      values.push_back(kind == TENSOR ? reinterpret_cast<uint64_t>(tensors.begin()[value].data_ptr())
+                                      : static_cast<uint64_t>(kind == SIZE ? size : value));
+    }
+    values.resize(values.size() + 2);  // memory that Triton's kernels may have for themselves, and these do not
+    std::vector<void*> pointers;
+    for (uint64_t& value : values) pointers.push_back(&value);
+    const c10::Device device = tensors.begin()->device();
+    void* stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+    const auto programs = static_cast<unsigned>((size + entries - 1) / entries);
+    const Driver& driver = Driver::get();
+    if (driver.context() == nullptr) driver.make_current(context);  // a thread that has done nothing yet
+    const int status = driver.launch(reinterpret_cast<void*>(function), programs, 1, 1, threads, 1, 1, shared, stream,
+                                     pointers.data(), nullptr);
+    TORCH_CHECK(status == 0, "a packed mask could not be launched: error ", status, " of the CUDA driver");
+  }
+};
+
+// A packed mask: a bit an entry is kept.
 struct Packed : torch::autograd::Function<Packed> {
   static inline PyObject* weigh = nullptr;
 
-  static Tensor forward(AutogradContext* context, const Tensor& x, PyObject* write, int64_t coding, bool in_place,
-                        const Tensor* anchor) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Compiled* write, int64_t coding,
+                        bool in_place, const Tensor* anchor) {
     at::AutoDispatchBelowAutograd guard;
     const Tensor out = in_place ? x : at::empty_like(x);
-    {
-      py::gil_scoped_acquire gil;
-      context->save_for_backward({py::reinterpret_borrow<py::object>(write)(x, out).cast<Tensor>()});
-    }
+    const Tensor codes = at::empty({x.numel() / 8}, x.options().dtype(at::kByte));
+    (*write)({x, x, out, codes}, x.numel());
+    context->save_for_backward({codes});
     context->saved_data["coding"] = coding;
     context->saved_data["anchor"] = *anchor;
     context->saved_data["sizes"] = out.sizes();
@@ -213,6 +284,7 @@ struct Packed : torch::autograd::Function<Packed> {
     return out;
   }
 
+  // By Python, which knows what to do with cotangents that are differentiated, batched, traced, or lie differently.
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
     const Tensor codes = context->get_saved_variables()[0];
     if (!cotangents[0].defined()) return variable_list(5);
@@ -220,9 +292,9 @@ struct Packed : torch::autograd::Function<Packed> {
     py::gil_scoped_acquire gil;
     const auto sizes = py::tuple(py::cast(saved["sizes"].toIntVector()));
     const auto strides = py::tuple(py::cast(saved["strides"].toIntVector()));
-    const auto found = py::reinterpret_borrow<py::object>(weigh)(saved["coding"].toInt(), cotangents[0], codes,
-                                                                 saved["anchor"].toTensor(), sizes, strides);
-    return {found.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
+    const auto gradient = py::reinterpret_borrow<py::object>(weigh)(saved["coding"].toInt(), cotangents[0], codes,
+                                                                    saved["anchor"].toTensor(), sizes, strides);
+    return {gradient.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -279,8 +351,9 @@ struct Kernel {
 // What to do with calls of a kind.
 struct Answer {
   std::shared_ptr<const Kernel> kernel;  // torch's own; null for a mask
-  std::shared_ptr<PyObject> write;       // for a packed one; null for another
+  std::shared_ptr<const Compiled> write;  // for a packed one; null for another
   int64_t coding = 0;
+  c10::DeviceIndex device = -1;
   std::optional<std::vector<IValue>> numbers;  // for it, in place of all that follow the first argument
   Mask mask{};
   int place = -1;  // which argument is the kink, if it is a tensor
@@ -345,6 +418,7 @@ std::atomic<bool> is_on{true};
 
 const DispatchKeySet PLAIN{DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
                            DispatchKey::ADInplaceOrView};
+
 constexpr size_t MOST = 16;  // kinds of calls that one front knows; bounds may change with every call
 
 class Front {
@@ -467,6 +541,7 @@ class Front {
   bool packed(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack, size_t count) const {
     const Tensor x = args[0].toTensor();
     if (!x.is_non_overlapping_and_dense() || (in_place_ && (x.is_leaf() || x.is_view()))) return false;
+    if (x.device().index() != answer.device || !Compiled::is_for(x)) return false;
     const Tensor anchor = Anchor::apply(x);
     Tensor out = Packed::apply(x, answer.write.get(), answer.coding, in_place_, &anchor);
     torch::jit::drop(*stack, count);
@@ -542,11 +617,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              return front.note(std::move(answer));
            })
       .def("note_packed",
-           [](Front& front, py::object write, py::object weigh, int64_t coding, int64_t smallest) {
+           [](Front& front, const Tensor& x, const py::tuple& write, py::object weigh, int64_t coding,
+              int64_t smallest) {
+             if (!Driver::get()) return false;
              if (Packed::weigh == nullptr) Packed::weigh = weigh.release().ptr();
              Answer answer;
-             answer.write = held(std::move(write));
+             answer.write = std::make_shared<const Compiled>(Compiled::of(write));
              answer.coding = coding;
+             answer.device = x.device().index();
              answer.smallest = smallest;
              answer.below = INT64_MAX;
              return front.note(std::move(answer));

@@ -30,6 +30,7 @@ from subgrad.apply.operators import Operator
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Shortcut
+from subgrad.kernels.launch import Compiled
 from subgrad.kernels.masked import Mask
 from subgrad.kernels.pieces import STRAIGHT, coding_of, is_number_for, only_given, rows_between
 
@@ -157,10 +158,16 @@ def forget_notes() -> None:
 
 
 class Packing(NamedTuple):
-    """A packed mask, of which Python launches the kernels, and the front does the rest."""
+    """A packed mask of one bit an entry.
 
-    write: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # the value of the first over the second; the codes
-    weigh: Callable[..., torch.Tensor]  # the gradient, from a coding's number and all that was kept
+    Attributes:
+        write: the kernel for the input, twice, the result, and codes.
+        weigh: the gradient, from the coding's number and all that was kept.
+        coding: its number.
+    """
+
+    write: Compiled
+    weigh: Callable[..., torch.Tensor]
     coding: int
 
 
@@ -196,7 +203,7 @@ class Front:
         below = shortcut.pays_from(plan) if shortcut is not None and has_shortcut and not self.on_cpu else sys.maxsize
         if arguments["self"].numel() >= below:
             packing = shortcut.packing(plan, arguments) if isinstance(shortcut, Packs) else None
-            return packing is not None and self.native.note_packed(*packing, below)
+            return packing is not None and self.native.note_packed(arguments["self"], *packing, below)
         is_wanted = bool(plan.choices) or (has_shortcut and self.on_cpu)
         found = _mask(self.op, plan, arguments, self.on_cpu) if is_wanted else None
         if found is not None:

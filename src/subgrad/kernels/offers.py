@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from math import inf, isnan
 
 from torch import Tensor
@@ -61,12 +60,15 @@ class Packed:
         return plan.notes["call"]
 
     def packing(self, plan: Plan, arguments: Arguments) -> Packing | None:
-        """For the front; None where there is more than a mask, of which there are few."""
-        call = self.call(plan, arguments)
-        if call is None or _mask(plan, call) is None:
+        """For the front; None for more than a mask, of which there are few, and for a size that 16 does not divide."""
+        call, x = self.call(plan, arguments), arguments["self"]
+        if call is None or x.numel() % 16 or _mask(plan, call) is None:
             return None
-        write = partial(packed.write, call)
-        return Packing(lambda x, out: write(x, None, out), packed.weighed_by_number, packed.number_of(call.coding))
+        name = f"packing on {x.device}"
+        if name not in plan.notes:
+            kernel = packed.compiled_for(call, x)
+            plan.notes[name] = kernel and Packing(kernel, packed.weighed_by_number, packed.number_of(call.coding))
+        return plan.notes[name]
 
     def moved_bounds(self, plan: Plan, arguments: Arguments) -> Bounds | None:
         if self.op not in FAMILY:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from subgrad.apply.gates import Gate, is_memory
 from subgrad.kernels import front
-from subgrad.kernels.launch import launch, triton_kernels
+from subgrad.kernels.launch import Compiled, compiled, launch, triton_kernels
 from subgrad.kernels.pieces import ONE, ZERO, Coding, Weight, as_bits
 
 MODES = ("auto", "always", "never")
@@ -186,11 +186,16 @@ def weighed(coding: Coding, cotangent: Tensor, codes: Tensor, anchor: Tensor, la
 
 def write(call: Call, x: Tensor, other: Tensor | None, out: Tensor) -> Tensor:
     """Write the operator's value, and return the codes."""
-    coding, size, block = call.coding, x.numel(), _block(x, call.coding)
-    codes = torch.empty(-(-size * coding.bits // 8), dtype=torch.uint8, device=x.device)
-    tensors = (x, x if other is None else other, out, codes)
-    launch("code", -(-size // block), tensors, (size, *call.bits_of_numbers), (*call.constants, block))
+    size, block = x.numel(), _block(x, call.coding)
+    codes = torch.empty(-(-size * call.coding.bits // 8), dtype=torch.uint8, device=x.device)
+    launch("code", -(-size // block), *_writing(call, x, other, out, codes))
     return codes
+
+
+def _writing(call: Call, x: Tensor, other: Tensor | None, out: Tensor, codes: Tensor) -> tuple[Any, Any, Any]:
+    """The tensors, numbers and constants of the kernel."""
+    tensors = (x, x if other is None else other, out, codes)
+    return tensors, (x.numel(), *call.bits_of_numbers), (*call.constants, _block(x, call.coding))
 
 
 def _weigh(coding: Coding, cotangent: Tensor, codes: Tensor, layout: Layout) -> tuple[Tensor, ...]:
@@ -226,7 +231,7 @@ def _block(x: Tensor, coding: Coding) -> int:
     return (4096 if coding.bits == 1 else 2048) // x.element_size()
 
 
-# For the front, which keeps numbers.
+# For the front, which launches the first kernel itself, and knows codings by their numbers.
 _codings: list[Coding] = []
 
 
@@ -234,6 +239,16 @@ _codings: list[Coding] = []
 def number_of(coding: Coding) -> int:
     _codings.append(coding)
     return len(_codings) - 1
+
+
+def compiled_for(call: Call, like: Tensor) -> Compiled | None:
+    """The kernel that writes value and codes, for tensors like this one."""
+    if torch.cuda.is_current_stream_capturing():  # what is compiled would be captured
+        return None
+    with torch.no_grad():
+        x = torch.zeros(1024, dtype=like.dtype, device=like.device)
+        codes = torch.empty(128, dtype=torch.uint8, device=like.device)
+        return compiled("code", *_writing(call, x, None, torch.empty_like(x), codes))
 
 
 def weighed_by_number(
