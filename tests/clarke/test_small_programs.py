@@ -146,3 +146,59 @@ def test_a_replay_is_watched_where_the_program_needs_it(
     monkeypatch.setattr(program, "_watching", noted)
     assert subgrad.grad(function)(torch.zeros(3)).abs().tolist() == [1, 1, 1]
     assert set(replays) == {is_watched}
+
+
+CONVOLUTIONS = {
+    "1d": (F.conv1d, (2, 3, 7), (4, 3, 2), {}),
+    "2d": (F.conv2d, (2, 3, 6, 5), (4, 3, 3, 2), {"stride": 2, "padding": 1}),
+    "2d, one image": (F.conv2d, (3, 6, 5), (4, 3, 3, 2), {"dilation": 2}),
+    "2d, same": (F.conv2d, (2, 3, 6, 5), (4, 3, 3, 2), {"padding": "same"}),
+    "2d, groups": (F.conv2d, (2, 4, 6, 5), (4, 2, 3, 2), {"groups": 2}),
+    "3d": (F.conv3d, (1, 2, 4, 4, 3), (3, 2, 2, 2, 2), {}),
+}
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_move_as_torchs_do(name: str, with_bias: bool) -> None:
+    convolution, data, kernel, given = CONVOLUTIONS[name]
+    torch.manual_seed(0)
+    shapes = [data, kernel, *([kernel[:1]] if with_bias else [])]
+    primals, tangents = (tuple(torch.randn(each, dtype=torch.float64) for each in shapes) for _ in range(2))
+
+    def function(*args: Tensor) -> Tensor:
+        return convolution(*args, **given)
+
+    for found, wanted in zip(
+        subgrad.jvp(function, primals, tangents), torch.func.jvp(function, primals, tangents), strict=True
+    ):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_zeros_of_either_sign_stay_what_torch_makes_of_them(seed: int) -> None:
+    """Entries of a window that tie, and are not the same to the bit."""
+
+    def function(x: Tensor) -> Tensor:
+        return F.max_pool2d(x, 2).reshape(())
+
+    x = torch.tensor([[[[-0.0, 0.0], [0.0, -0.0]]]])
+    found = subgrad.value_and_grad(function, seed=seed)
+    for _ in range(2):  # the second time nothing is looked for
+        value, gradient = found(x)
+        assert torch.signbit(value) == torch.signbit(function(x))
+        assert sorted(gradient.flatten().tolist()) == [0, 0, 0, 1]
+
+
+def test_the_same_direction_is_drawn_for_the_same_seed_and_another_for_another() -> None:
+    def function(x: dict[str, Tensor]) -> Tensor:
+        return (x["a"].abs() * torch.arange(1.0, 9)).sum() + x["b"].abs().sum()
+
+    x = {"a": torch.zeros(8), "b": torch.zeros(3, 2)}
+    kept = [subgrad.grad(function, seed=seed) for seed in range(4)]
+    for _ in range(3):
+        found = [gradient(x)["a"].tolist() for gradient in kept]
+        assert found == [subgrad.grad(function, seed=seed)(x)["a"].tolist() for seed in range(4)]
+    assert len({tuple(each) for each in found}) > 1
+    assert kept[0]({"a": torch.zeros(8), "b": torch.zeros(2, 3)})["b"].shape == (2, 3)
+    assert kept[0]({"a": torch.zeros(8).double(), "b": torch.zeros(2)})["a"].dtype is torch.float64

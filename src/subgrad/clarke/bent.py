@@ -13,7 +13,7 @@ from subgrad.apply.branches import Call
 from subgrad.apply.gates import Gate, through
 from subgrad.apply.operators import Operator
 from subgrad.clarke.linear import carries_tangents_alone, tangent, values, with_tangent
-from subgrad.clarke.passes import Decide
+from subgrad.clarke.passes import Decide, some
 from subgrad.clarke.pointwise import Pointwise
 from subgrad.kinks import Kink
 from subgrad.kinks.sets import Jump, Slopes
@@ -75,7 +75,7 @@ class Bent(Pointwise):
         with values():
             ahead = moved > 0
             hits = [x == place if at.tol == 0 else (x - place).abs() <= at.tol for place in pieces.corners]
-            call.memo["met"] = reduce(torch.logical_or, map(_any, hits)) if at.is_first else None
+            call.memo["met"] = reduce(torch.logical_or, map(some, hits)) if at.is_first else None
             above = [_above(x, place, hit, ahead, at.tol) for place, hit in zip(pieces.corners, hits, strict=True)]
             # On the CPU bytes are multiplied with faster than bools. Bounds may coincide, and then they are one corner.
             return reduce(torch.add, (each.view(torch.uint8) for each in above))
@@ -89,11 +89,6 @@ class Bent(Pointwise):
         with values():
             value, further = call.native(call.arguments), _scaled(moved, branch, slopes)
         return with_tangent(value, further)
-
-
-def _any(mask: Tensor) -> Tensor:
-    """A flag; on the CPU a count, which is faster there."""
-    return mask.any() if mask.is_cuda else torch.count_nonzero(mask)
 
 
 def _above(x: Tensor, place: float, hit: Tensor, ahead: Tensor, tol: float) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 from subgrad.clarke.linear import carries_tangents_alone, tangent, values, with_tangent
 
 LARGE = 4096  # entries
+FEW = 1 << 16  # to call an operator takes longer than to copy so many
 
 
 class NotGeneric(Exception):  # noqa: N818
@@ -26,26 +27,29 @@ class NotGeneric(Exception):  # noqa: N818
 
 
 class Direction(tuple[Tensor, ...]):
-    """A tensor for each leaf; ``factors`` has those that are products, by where the leaf lies in memory."""
+    """A tensor for each leaf; ``pairs`` has the factors of those that are products."""
 
-    factors: Mapping[int, tuple[Tensor, Tensor]] = {}
+    pairs: Sequence[tuple[Tensor, Tensor] | None] = ()
+
+    def factors(self, leaves: Sequence[Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
+        """Those of the leaves, by where they lie in memory."""
+        pairs = zip(leaves, self.pairs, strict=False)  # of a direction that is given there are none
+        return {leaf.data_ptr(): pair for leaf, pair in pairs if pair is not None}
 
 
 def random_direction(leaves: Sequence[Tensor], seed: int, products: bool = False) -> Direction:
     generators: dict[torch.device, torch.Generator] = {}
-    found, factors = [], {}
+    found, pairs = [], []
     for leaf in leaves:
         if leaf.device not in generators:
             generators[leaf.device] = torch.Generator(leaf.device).manual_seed(seed)
-        generator = generators[leaf.device]
+        generator, pair = generators[leaf.device], None
         if products and leaf.ndim > 1 and leaf.numel() > LARGE and leaf.is_contiguous():
             pair = _drawn(leaf, leaf.shape[:1], generator), _drawn(leaf, leaf.shape[1:], generator)
-            factors[leaf.data_ptr()] = pair
-            found.append(torch.tensordot(*pair, dims=0))
-        else:
-            found.append(_drawn(leaf, leaf.shape, generator))
+        found.append(_drawn(leaf, leaf.shape, generator) if pair is None else torch.tensordot(*pair, dims=0))
+        pairs.append(pair)
     direction = Direction(found)
-    direction.factors = factors
+    direction.pairs = pairs
     return direction
 
 
@@ -81,9 +85,14 @@ def convolved(convolution: Any, factors: Mapping[int, tuple[Tensor, Tensor]], *a
     pair = _factors(given["weight"], factors)
     input, weight, bias = (given.pop(name, None) for name in names[:3])
     if pair is None or given.get("groups", 1) != 1:
-        if tangent(input) is None and (turned := tangent(weight)) is not None and carries_tangents_alone():
+        moved, turned = tangent(input), tangent(weight)
+        if turned is None or not carries_tangents_alone():
+            return convolution(*args, **kwargs)
+        if moved is None:
             return _of_data(partial(convolution, **given), input, weight, bias, turned)
-        return convolution(*args, **kwargs)
+        if given.get("groups", 1) != 1 or input.numel() > FEW or input.dtype != weight.dtype:
+            return convolution(*args, **kwargs)
+        return _of_both(partial(convolution, **given), input, weight, bias, moved, turned)
     rows, kernel = pair
     wide = rows.view(-1, *[1] * (kernel.ndim - 1))
     return _multiplied(partial(convolution, **given), input, weight, bias, kernel.unsqueeze(0), wide)
@@ -94,6 +103,17 @@ def _of_data(multiply: Callable[..., Tensor], input: Tensor, weight: Tensor, bia
     shifted = tangent(bias)
     with values():
         out, further = multiply(input, weight, bias), multiply(input, turned, shifted)
+    return with_tangent(out, further)
+
+
+def _of_both(
+    multiply: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Any, moved: Tensor, turned: Tensor
+) -> Tensor:
+    """Both terms of the derivative by one convolution, of twice the channels."""
+    shifted, channels = tangent(bias), input.ndim - weight.ndim + 1
+    with values():
+        out = multiply(input, weight, bias)
+        further = multiply(torch.cat((input, moved), channels), torch.cat((turned, weight), 1), shifted)
     return with_tangent(out, further)
 
 

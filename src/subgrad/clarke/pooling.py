@@ -12,8 +12,8 @@ from torch import Tensor
 from subgrad.apply import shortcuts
 from subgrad.apply.branches import Call
 from subgrad.apply.gates import Gate, alias, through
-from subgrad.clarke.linear import carries_tangents_alone, tangent, values, with_tangent
-from subgrad.clarke.passes import Decide
+from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, tangent, values, with_tangent
+from subgrad.clarke.passes import Decide, some
 from subgrad.clarke.selections import Selection, first, level_with, values_of
 from subgrad.kinks.windows import Windows, adaptive, fractional, of_call, regular
 
@@ -80,7 +80,8 @@ class Pooled(Selection):
                 indices = indices.flatten().index_copy(0, tied, positions).view_as(indices)
         call.memo["indices"] = [indices]
         if not carries_tangents_alone():
-            return through(_Taken, best, indices, self.dims, x), indices
+            found = _gathered(x, best, indices, self.dims)
+            return through(_Taken, best, indices, self.dims, x) if found is None else found, indices
         moved = tangent(x)
         assert moved is not None
         with values():
@@ -90,6 +91,21 @@ class Pooled(Selection):
 
 def _picked(x: Tensor, indices: Tensor, dims: int) -> Tensor:
     return x.flatten(-dims).gather(-1, indices.flatten(-dims)).view_as(indices)
+
+
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _gathered(x: Tensor, best: Tensor, indices: Tensor, dims: int) -> Tensor | None:
+    """The entries that few windows take by torch's own operators, whose backward costs less than one in Python.
+
+    None unless they are the values to the bit, as 0.0 and -0.0 are not, or where to ask means to wait.
+    """
+    if not best.is_cpu or best.numel() > _FEW or carries_tangents():
+        return None
+    found, bits = _picked(x, indices, dims), _BITS[best.element_size()]
+    with values():
+        return found if torch.equal(found.view(bits), best.view(bits)) else None
 
 
 class _Taken(Gate):
@@ -145,7 +161,7 @@ def _ahead(call: Call, windows: Windows, moved: Tensor, tol: float, last: bool) 
     candidates, ahead = _candidates(windows, call.arguments["self"], best, tol), windows.entries(moved)
     chosen = first(candidates, ahead, largest=True, last=last)
     tied = candidates.sum(-1) > 1
-    call.memo["met"] = tied.any()
+    call.memo["met"] = some(tied)
     call.memo["undecided"] = level_with(candidates, ahead, chosen).sum(-1) > 1
     return torch.where(tied, windows.in_space.expand_as(ahead).gather(-1, chosen).squeeze(-1), indices)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from subgrad.apply import branches
 from subgrad.apply.active import Scope
 from subgrad.apply.passing import running
+from subgrad.clarke.generic import Direction
 from subgrad.clarke.linear import carries_tangents, dual
 from subgrad.clarke.passes import RULES, Decide, Look, Replay
 from subgrad.clarke.refused import Refused, here, where_raised
@@ -82,7 +83,7 @@ class Program:
 
     def with_tangents(self, current: Decide, direction: Vector) -> tuple[Any, Any]:
         """Run it on values and tangents; the value with its tangent, and the rest."""
-        current.factors = getattr(direction, "factors", {})
+        current.factors = direction.factors(self.leaves) if isinstance(direction, Direction) else {}
         with torch.no_grad():
             return self._forward(current, self._duals(self.leaves, direction))
 

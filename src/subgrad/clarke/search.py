@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -75,11 +75,21 @@ def _custom_functions(value: Tensor) -> list[str]:
 class Memory:
     """What the last run of a program met: where it met kinks there is no need to look for them first.
 
-    Only the time that is taken depends on it, never the result.
+    And the last direction, of a small program. Only the time that is taken depends on it, never the result.
     """
 
     expected: list[tuple[Site, bool]] | None = None
     tol: float = 0.0
+    drawn: tuple[Any, Direction] | None = None
+
+    def direction(self, leaves: Sequence[Tensor], seed: int) -> Direction:
+        """A random one, with products."""
+        drawn_for = seed, [(leaf.shape, leaf.stride(), leaf.dtype, leaf.device) for leaf in leaves]
+        if self.drawn is not None and self.drawn[0] == drawn_for:
+            return self.drawn[1]
+        found = random_direction(leaves, seed, products=True)
+        self.drawn = (drawn_for, found) if sum(leaf.numel() for leaf in leaves) <= SMALL else None
+        return found
 
     def expect(self, places: Iterable[int]) -> None:
         """Some sites meet kinks as well."""
@@ -142,7 +152,7 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
     """As after a plain run, where the program does what it did before and no comparison turned."""
     assert memory.expected is not None
     current = Decide(memory.tol, list(memory.expected), is_first=True)
-    ahead = random_direction(program.leaves, seed, products=True)
+    ahead = memory.direction(program.leaves, seed)
     try:
         with carrying_tangents():
             out, aux = program.with_tangents(current, ahead)
