@@ -14,7 +14,9 @@ from torch._subclasses import FakeTensorMode
 
 import subgrad
 from subgrad.clarke import pooling, program
+from subgrad.clarke.generic import random_direction
 from subgrad.clarke.passes import Replay
+from subgrad.clarke.search import Memory
 from subgrad.clarke.watch import Watch
 from subgrad.kinks import windows as of_windows
 from subgrad.kinks.windows import Windows, adaptive, regular
@@ -202,3 +204,14 @@ def test_the_same_direction_is_drawn_for_the_same_seed_and_another_for_another()
     assert len({tuple(each) for each in found}) > 1
     assert kept[0]({"a": torch.zeros(8), "b": torch.zeros(2, 3)})["b"].shape == (2, 3)
     assert kept[0]({"a": torch.zeros(8).double(), "b": torch.zeros(2)})["a"].dtype is torch.float64
+
+
+@pytest.mark.parametrize("part", ["a leaf's", "a factor"])
+def test_a_direction_that_was_written_into_is_drawn_again(part: str) -> None:
+    memory, leaves = Memory(), [torch.zeros(3), torch.zeros(70, 70)]
+    kept = memory.direction(leaves, 5)
+    assert memory.direction(leaves, 5) is kept
+    (pair,) = filter(None, kept.pairs)
+    (kept[0] if part == "a leaf's" else pair[1]).zero_()
+    for found, wanted in zip(memory.direction(leaves, 5), random_direction(leaves, 5, products=True), strict=True):
+        assert torch.equal(found, wanted)

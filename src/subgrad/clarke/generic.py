@@ -31,6 +31,11 @@ class Direction(tuple[Tensor, ...]):
 
     pairs: Sequence[tuple[Tensor, Tensor] | None] = ()
 
+    @property
+    def version(self) -> int:
+        """Another one once anything was written into a tensor."""
+        return sum(each._version for each in (*self, *(part for pair in self.pairs if pair for part in pair)))
+
     def factors(self, leaves: Sequence[Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
         """Those of the leaves, by where they lie in memory."""
         pairs = zip(leaves, self.pairs, strict=False)  # of a direction that is given there are none

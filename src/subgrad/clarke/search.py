@@ -80,15 +80,15 @@ class Memory:
 
     expected: list[tuple[Site, bool]] | None = None
     tol: float = 0.0
-    drawn: tuple[Any, Direction] | None = None
+    drawn: tuple[Any, Direction, int] | None = None
 
     def direction(self, leaves: Sequence[Tensor], seed: int) -> Direction:
-        """A random one, with products."""
+        """A random one, with products; drawn again if anything was written into it."""
         drawn_for = seed, [(leaf.shape, leaf.stride(), leaf.dtype, leaf.device) for leaf in leaves]
-        if self.drawn is not None and self.drawn[0] == drawn_for:
+        if self.drawn is not None and self.drawn[0] == drawn_for and self.drawn[1].version == self.drawn[2]:
             return self.drawn[1]
         found = random_direction(leaves, seed, products=True)
-        self.drawn = (drawn_for, found) if sum(leaf.numel() for leaf in leaves) <= SMALL else None
+        self.drawn = (drawn_for, found, found.version) if sum(leaf.numel() for leaf in leaves) <= SMALL else None
         return found
 
     def expect(self, places: Iterable[int]) -> None:
