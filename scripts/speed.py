@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from subgrad.bench.measure import Benchmark
-from subgrad.report.bench import NONE, RIVALS, Line, groups, lines, milliseconds, ratio, share
+from subgrad.report.bench import NONE, RIVALS, Line, front, groups, lines, milliseconds, ratio, share
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "benchmarks" / "records"
@@ -161,8 +161,7 @@ def gibibytes(size: int) -> str:
 def rows(record: Benchmark) -> str:
     """A table for each dtype and size."""
     tables = (f"### {size:,} entries, {dtype}\n\n{table(lines(record, dtype, size))}" for dtype, size in groups(record))
-    built = "with" if record.front else "without"
-    return "\n\n".join((f"Convention `{record.convention}`, {built} `subgrad build`.", *tables))
+    return "\n\n".join((f"Convention `{record.convention}`, {front(record)}.", *tables))
 
 
 def table(measured: Sequence[Line]) -> str:

@@ -96,6 +96,7 @@ def test_packed_as_torchs_own_is(call: Callable[[Tensor], Tensor]) -> None:
     with subgrad.use("right"):
         call(x)
         out = call(x)
+        assert is_packed_by_front(out)
         wanted = torch.where(x >= 0, v, 0).detach()
         (first,) = torch.autograd.grad(out, x, v, create_graph=True)
         of_input, of_cotangent = torch.autograd.grad(first.square().sum(), (x, v))

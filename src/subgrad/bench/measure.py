@@ -21,6 +21,7 @@ CONTENDERS = ("torch", "subgrad")
 COMPILED = ("torch, compiled", "subgrad, compiled")
 AGAIN = "torch, again"  # in one more process, of which all is equal: how far apart equal things are measured here
 ROUNDS = 3
+Key = tuple[str, str, str, int]  # row, contender, dtype, size
 
 
 @dataclass(frozen=True)
@@ -101,28 +102,24 @@ def benchmark(
     """
     chosen = convention(like)
     copies: dict[tuple[str, int], list[float]] = {}
-    times: dict[tuple[str, str, str, int], list[tuple[float, float, float]]] = {}
-    kept: dict[tuple[str, str, str, int], int] = {}
+    times: dict[Key, list[tuple[float, float, float]]] = {}
+    kept: dict[Key, int] = {}
     for turns in rounds(repeats, device, contenders):
         with Apart(Convention("torch")) as torchs, Apart(chosen) as ours, Apart(Convention("torch")) as again:
             for dtype, size in product(dtypes, sizes):
                 copies.setdefault((_name(dtype), size), []).extend(_copies(size, dtype, device, turns, seconds))
                 for row in rows:
                     progress(f"{row.name}, {size:,} {_name(dtype)}")
-                    runs: dict[str, ApartRun] = {}
                     try:
-                        for name in contenders:
-                            apart = again if name == AGAIN else torchs if name.startswith("torch") else ours
-                            runs[name] = apart.run(row, size, dtype, device, name, seconds)
+                        runs = _runs(row, size, dtype, device, contenders, seconds, torchs, ours, again)
                     except RuntimeError as error:
                         if "not implemented" not in str(error):
                             raise
                         progress(f"{row.name}: {_name(dtype)} is not for it ({error})")  # as hypot in float16 on a CPU
                         continue
-                    for _ in range(turns):
-                        for name, run in runs.items():  # by turns, so that what disturbs one disturbs all
-                            times.setdefault((row.name, name, _name(dtype), size), []).append(run.once())
-                    kept |= {(row.name, name, _name(dtype), size): run.kept() for name, run in runs.items()}
+                    for _, (key, run) in product(range(turns), runs.items()):  # what disturbs one disturbs all
+                        times.setdefault(key, []).append(run.once())
+                    kept |= {key: run.kept() for key, run in runs.items()}
     return Benchmark(
         machine(device),
         str(torch.__version__),
@@ -132,6 +129,26 @@ def benchmark(
         tuple(_timing(*key, found, kept[key]) for key, found in times.items()),
         front.is_used(),
     )
+
+
+def _runs(
+    row: Row,
+    size: int,
+    dtype: torch.dtype,
+    device: str,
+    contenders: Sequence[str],
+    seconds: float,
+    torchs: Apart,
+    ours: Apart,
+    again: Apart,
+) -> dict[Key, ApartRun]:
+    def apart(contender: str) -> Apart:
+        return again if contender == AGAIN else torchs if contender.startswith("torch") else ours
+
+    return {
+        (row.name, name, _name(dtype), size): apart(name).run(row, size, dtype, device, name, seconds)
+        for name in contenders
+    }
 
 
 def _timing(

@@ -162,9 +162,12 @@ def _style(value: float | None) -> str:
 
 def summary(record: Benchmark) -> str:
     """Where it was measured, and how to read it."""
-    built = "with" if record.front else "without"
-    where = f"{record.machine}, torch {record.torch}, convention {record.convention}, {built} `subgrad build`."
-    return f"{where}\n{NOTE}"
+    return f"{record.machine}, torch {record.torch}, convention {record.convention}, {front(record)}.\n{NOTE}"
+
+
+def front(record: Benchmark) -> str:
+    """Whether the part in C++ was used."""
+    return f"{'with' if record.front else 'without'} `subgrad build`"
 
 
 def picture(record: Benchmark, form: str = "svg") -> bytes:
