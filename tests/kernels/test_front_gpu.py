@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import subgrad
-from subgrad.kernels import front, set_packed
+from subgrad.kernels import front, packed, set_packed
+from subgrad.kernels.launch import launch
 
 pytestmark = [
     pytest.mark.gpu,
@@ -61,32 +62,44 @@ PLACED = {
 
 
 @pytest.mark.usefixtures("always_packed")
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("name", PLACED)
 @pytest.mark.parametrize("convention", ["min-norm", "right", "torch"])
-def test_packs_what_lies_well_and_leaves_the_rest(name: str, convention: str) -> None:
+def test_packs_what_lies_well_and_leaves_the_rest(
+    name: str, convention: str, in_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, lies_well = PLACED[name]
     leaf = make().detach().requires_grad_()
+
+    def call(x: Tensor) -> Tensor:
+        return IN_PLACE["clamp_"](x * 1) if in_place else CALLS["clamp"](x)
+
+    with subgrad.use(convention):
+        call(leaf)  # asks Python
+        out = call(leaf)
+        with without_front():
+            plain = call(leaf)
+    assert not is_packed_by_front(CALLS["clamp"](leaf))  # where nothing is in force
+    is_placed = leaf.numel() % 16 == 0 if in_place else lies_well  # a product is put where it lies well
+    assert is_packed_by_front(out) == (is_placed and convention != "torch")
+    assert_same_bits(out, plain)
+    launched = []
+    monkeypatch.setattr(packed, "launch", lambda *given: (launched.append(given), launch(*given)))
     cotangents = [
-        torch.randn_like(leaf),
+        torch.randn_like(out),
         torch.randn(leaf.shape[::-1], device="cuda").permute(*reversed(range(leaf.ndim))),
         torch.randn(leaf.numel() + 1, device="cuda")[1:].view(leaf.shape),
         torch.ones((), device="cuda").expand_as(leaf),
     ]
-    for call in (CALLS["clamp"], lambda x: IN_PLACE["clamp_"](x * 1)):
-        with subgrad.use(convention):
-            call(leaf)  # asks Python
-            out = call(leaf)
-            with without_front():
-                plain = call(leaf)
-        assert is_packed_by_front(CALLS["clamp"](leaf)) is False  # where nothing is in force
-        if call is CALLS["clamp"]:
-            assert is_packed_by_front(out) == (lies_well and convention != "torch")
-        assert_same_bits(out, plain)
-        for cotangent in cotangents:
-            (found,) = torch.autograd.grad(out, leaf, cotangent, retain_graph=True)
-            (wanted,) = torch.autograd.grad(plain, leaf, cotangent, retain_graph=True)
-            assert_same_bits(found, wanted)
-            assert found.stride() == wanted.stride()
+    for cotangent in cotangents:
+        launched.clear()
+        (found,) = torch.autograd.grad(out, leaf, cotangent, retain_graph=True)
+        if is_packed_by_front(out):  # then Python is asked for what lies otherwise alone
+            is_alike = cotangent.stride() == out.stride() and cotangent.data_ptr() % 16 == 0
+            assert bool(launched) != is_alike
+        (wanted,) = torch.autograd.grad(plain, leaf, cotangent, retain_graph=True)
+        assert_same_bits(found, wanted)
+        assert found.stride() == wanted.stride()
 
 
 @pytest.mark.usefixtures("always_packed")

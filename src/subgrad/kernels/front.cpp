@@ -26,10 +26,12 @@
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -240,9 +242,12 @@ struct Compiled {
   }
 
   static bool is_for(const Tensor& tensor) {
-    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX &&
-           reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0 &&
+    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX && is_well_placed(tensor) &&
            c10::impl::VirtualGuardImpl(tensor.device().type()).getDevice() == tensor.device();
+  }
+
+  static bool is_well_placed(const Tensor& tensor) {
+    return reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
   }
 
   void operator()(std::initializer_list<Tensor> tensors, int64_t size) const {
@@ -265,10 +270,43 @@ struct Compiled {
   }
 };
 
+const DispatchKeySet PLAIN{DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
+                           DispatchKey::ADInplaceOrView};
+
+// The kernels that weigh, by coding, dtype and device: of masks there are few.
+class Weighing {
+ public:
+  using Key = std::tuple<int64_t, c10::ScalarType, c10::DeviceIndex>;
+
+  static Key key(int64_t coding, const Tensor& tensor) {
+    return {coding, tensor.scalar_type(), tensor.device().index()};
+  }
+
+  void know(const Key& of, Compiled kernel) {
+    std::lock_guard<std::mutex> held(mutex_);
+    kernels_.emplace(of, std::move(kernel));
+  }
+
+  const Compiled* find(const Key& of) {
+    std::lock_guard<std::mutex> held(mutex_);
+    const auto found = kernels_.find(of);
+    return found == kernels_.end() ? nullptr : &found->second;  // it stays
+  }
+
+  PyObject* in_python = nullptr;  // for cotangents that are differentiated, batched, traced, or lie differently
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, Compiled> kernels_;
+};
+
+Weighing& weighing() {
+  static auto* only = new Weighing;  // never given back: the engine's threads outlive what is static
+  return *only;
+}
+
 // A packed mask: a bit an entry is kept.
 struct Packed : torch::autograd::Function<Packed> {
-  static inline PyObject* weigh = nullptr;
-
   static Tensor forward(AutogradContext* context, const Tensor& x, const Compiled* write, int64_t coding,
                         bool in_place, const Tensor* anchor) {
     at::AutoDispatchBelowAutograd guard;
@@ -284,17 +322,34 @@ struct Packed : torch::autograd::Function<Packed> {
     return out;
   }
 
-  // By Python, which knows what to do with cotangents that are differentiated, batched, traced, or lie differently.
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
-    const Tensor codes = context->get_saved_variables()[0];
-    if (!cotangents[0].defined()) return variable_list(5);
+    const Tensor codes = context->get_saved_variables()[0], cotangent = cotangents[0];
+    if (!cotangent.defined()) return variable_list(5);
     auto& saved = context->saved_data;
+    const int64_t coding = saved["coding"].toInt();
+    const auto sizes = saved["sizes"].toIntVector(), strides = saved["strides"].toIntVector();
+    const bool lies_alike = cotangent.sizes() == sizes && cotangent.strides() == strides;
+    if (lies_alike && !at::GradMode::is_enabled() && is_plain(cotangent, codes)) {
+      if (const Compiled* weigh = weighing().find(Weighing::key(coding, cotangent))) {
+        const Tensor gradient = at::empty_like(cotangent);
+        (*weigh)({cotangent, codes, gradient, gradient}, cotangent.numel());
+        return {gradient, Tensor(), Tensor(), Tensor(), Tensor()};
+      }
+    }
     py::gil_scoped_acquire gil;
-    const auto sizes = py::tuple(py::cast(saved["sizes"].toIntVector()));
-    const auto strides = py::tuple(py::cast(saved["strides"].toIntVector()));
-    const auto gradient = py::reinterpret_borrow<py::object>(weigh)(saved["coding"].toInt(), cotangents[0], codes,
-                                                                    saved["anchor"].toTensor(), sizes, strides);
+    const auto in_python = py::reinterpret_borrow<py::object>(weighing().in_python);
+    const auto gradient = in_python(coding, cotangent, codes, saved["anchor"].toTensor(), py::tuple(py::cast(sizes)),
+                                    py::tuple(py::cast(strides)));
     return {gradient.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+
+ private:
+  // Memory of the current device, and nothing more than that: autocast keys are on every tensor.
+  static bool is_plain(const Tensor& cotangent, const Tensor& codes) {
+    return cotangent.is_cuda() && codes.device() == cotangent.device() &&
+           (PLAIN | c10::autocast_dispatch_keyset).has_all(cotangent.key_set()) &&
+           !at::areAnyTensorSubclassLike({cotangent, codes}) && Compiled::is_for(cotangent) &&
+           Compiled::is_well_placed(codes);
   }
 };
 
@@ -415,9 +470,6 @@ class Conventions {
 
 Conventions conventions;
 std::atomic<bool> is_on{true};
-
-const DispatchKeySet PLAIN{DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
-                           DispatchKey::ADInplaceOrView};
 
 constexpr size_t MOST = 16;  // kinds of calls that one front knows; bounds may change with every call
 
@@ -617,10 +669,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              return front.note(std::move(answer));
            })
       .def("note_packed",
-           [](Front& front, const Tensor& x, const py::tuple& write, py::object weigh, int64_t coding,
-              int64_t smallest) {
+           [](Front& front, const Tensor& x, const py::tuple& write, const py::tuple& weigh, py::object in_python,
+              int64_t coding, int64_t smallest) {
              if (!Driver::get()) return false;
-             if (Packed::weigh == nullptr) Packed::weigh = weigh.release().ptr();
+             weighing().know(Weighing::key(coding, x), Compiled::of(weigh));
+             if (weighing().in_python == nullptr) weighing().in_python = in_python.release().ptr();
              Answer answer;
              answer.write = std::make_shared<const Compiled>(Compiled::of(write));
              answer.coding = coding;

@@ -162,12 +162,14 @@ class Packing(NamedTuple):
 
     Attributes:
         write: the kernel for the input, twice, the result, and codes.
-        weigh: the gradient, from the coding's number and all that was kept.
+        weigh: the kernel for the cotangent, codes, and the gradient, twice.
+        in_python: the gradient, from the coding's number and all that was kept.
         coding: its number.
     """
 
     write: Compiled
-    weigh: Callable[..., torch.Tensor]
+    weigh: Compiled
+    in_python: Callable[..., torch.Tensor]
     coding: int
 
 

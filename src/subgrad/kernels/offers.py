@@ -66,8 +66,9 @@ class Packed:
             return None
         name = f"packing on {x.device}"
         if name not in plan.notes:
-            kernel = packed.compiled_for(call, x)
-            plan.notes[name] = kernel and Packing(kernel, packed.weighed_by_number, packed.number_of(call.coding))
+            kernels = packed.compiled_for(call, x)
+            number = packed.number_of(call.coding)
+            plan.notes[name] = kernels and Packing(*kernels, packed.weighed_by_number, number)
         return plan.notes[name]
 
     def moved_bounds(self, plan: Plan, arguments: Arguments) -> Bounds | None:

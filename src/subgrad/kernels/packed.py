@@ -27,6 +27,7 @@ MODES = ("auto", "always", "never")
 # (docs/speed.md); alone, what is smaller waits for its launch.
 SMALLEST = 1 << 22
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+Given = tuple[tuple[Tensor, ...], tuple[int, ...], tuple[Any, ...]]  # tensors, numbers and constants of a kernel
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
 
 _mode = "auto"
@@ -192,8 +193,7 @@ def write(call: Call, x: Tensor, other: Tensor | None, out: Tensor) -> Tensor:
     return codes
 
 
-def _writing(call: Call, x: Tensor, other: Tensor | None, out: Tensor, codes: Tensor) -> tuple[Any, Any, Any]:
-    """The tensors, numbers and constants of the kernel."""
+def _writing(call: Call, x: Tensor, other: Tensor | None, out: Tensor, codes: Tensor) -> Given:
     tensors = (x, x if other is None else other, out, codes)
     return tensors, (x.numel(), *call.bits_of_numbers), (*call.constants, _block(x, call.coding))
 
@@ -206,10 +206,14 @@ def _weigh(coding: Coding, cotangent: Tensor, codes: Tensor, layout: Layout) -> 
     if cotangent.stride() != stride:
         cotangent = cotangent.new_empty_strided(shape, stride).copy_(cotangent)
     outs = tuple(torch.empty_like(cotangent) for _ in coding.weights)
-    size, block = cotangent.numel(), _block(cotangent, coding)
-    tensors = (cotangent, codes, outs[0], outs[-1])
-    launch("weigh", -(-size // block), tensors, (size, *coding.numbers), (*coding.constants, block))
+    programs = -(-cotangent.numel() // _block(cotangent, coding))
+    launch("weigh", programs, *_weighing(coding, cotangent, codes, outs))
     return outs
+
+
+def _weighing(coding: Coding, cotangent: Tensor, codes: Tensor, outs: tuple[Tensor, ...]) -> Given:
+    tensors = (cotangent, codes, outs[0], outs[-1])
+    return tensors, (cotangent.numel(), *coding.numbers), (*coding.constants, _block(cotangent, coding))
 
 
 def _weigh_by_torch(weights: Sequence[Weight], bits: int, cotangent: Tensor, codes: Tensor, layout: Layout) -> Tensor:
@@ -231,7 +235,7 @@ def _block(x: Tensor, coding: Coding) -> int:
     return (4096 if coding.bits == 1 else 2048) // x.element_size()
 
 
-# For the front, which launches the first kernel itself, and knows codings by their numbers.
+# For the front, which launches the kernels itself where it can, and knows codings by their numbers.
 _codings: list[Coding] = []
 
 
@@ -241,14 +245,16 @@ def number_of(coding: Coding) -> int:
     return len(_codings) - 1
 
 
-def compiled_for(call: Call, like: Tensor) -> Compiled | None:
-    """The kernel that writes value and codes, for tensors like this one."""
+def compiled_for(call: Call, like: Tensor) -> tuple[Compiled, Compiled] | None:
+    """The kernels that write and weigh codes, for tensors like this one."""
     if torch.cuda.is_current_stream_capturing():  # what is compiled would be captured
         return None
     with torch.no_grad():
-        x = torch.zeros(1024, dtype=like.dtype, device=like.device)
-        codes = torch.empty(128, dtype=torch.uint8, device=like.device)
-        return compiled("code", *_writing(call, x, None, torch.empty_like(x), codes))
+        x, out = (torch.zeros(1024, dtype=like.dtype, device=like.device) for _ in range(2))
+        codes = torch.zeros(128, dtype=torch.uint8, device=like.device)
+        writes = compiled("code", *_writing(call, x, None, out, codes))
+        weighs = compiled("weigh", *_weighing(call.coding, x, codes, (out,)))
+    return None if writes is None or weighs is None else (writes, weighs)
 
 
 def weighed_by_number(
