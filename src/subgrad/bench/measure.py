@@ -20,7 +20,7 @@ from subgrad.kernels import front
 CONTENDERS = ("torch", "subgrad")
 COMPILED = ("torch, compiled", "subgrad, compiled")
 AGAIN = "torch, again"  # in one more process, of which all is equal: how far apart equal things are measured here
-ROUNDS = 3
+TURNS = 4  # in one set of processes
 Key = tuple[str, str, str, int]  # row, contender, dtype, size
 
 
@@ -163,7 +163,7 @@ def rounds(repeats: int, device: str, contenders: Sequence[str]) -> list[int]:
 
     How fast a process is on a CPU depends on where its memory happens to lie. To compile takes too long to do it often.
     """
-    count = min(ROUNDS, repeats) if device == "cpu" and not set(contenders) & set(COMPILED) else 1
+    count = -(-repeats // TURNS) if device == "cpu" and not set(contenders) & set(COMPILED) else 1
     return [repeats // count + (each < repeats % count) for each in range(count)]
 
 

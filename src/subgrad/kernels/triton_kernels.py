@@ -87,14 +87,14 @@ def _code_block(
         low = _wide(tl.load(other_ptr + at) if WHOLE else tl.load(other_ptr + at, mask=inside))
     elif OTHER == "number":
         low = _wide(tl.load(other_ptr).to(raw.dtype))
-    # Kinks lie at the bounds as the tensor's own type holds them; some operators round them for the value too.
-    first = low if OTHER == "tensor" else _wide(low.to(raw.dtype))
-    if OP == "softshrink" or OP == "threshold":
-        low, high, extra = first, _wide(high.to(raw.dtype)), _wide(extra.to(raw.dtype))
+    # Kinks lie at the bounds as the tensor's own type holds them. Most operators round them for the value too, or might:
+    # what is rounded in the end lies at a bound or at an entry, which is rounded already.
+    first, second = low if OTHER == "tensor" else _wide(low.to(raw.dtype)), _wide(high.to(raw.dtype))
+    if OP != "leaky_relu" and OP != "hardsigmoid" and OP != "abs":
+        low, high, extra = first, second, _wide(extra.to(raw.dtype))
     value = _value(x, low, high, extra, OP).to(raw.dtype)
     code = _side(x, first, BELOW, LOW, BETWEEN, NAN)
     if CORNERS == 2:
-        second = _wide(high.to(raw.dtype))
         if HIGH == ABOVE:
             code = tl.where(x >= second, ABOVE, code)
         else:
