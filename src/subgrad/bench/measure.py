@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from statistics import median
@@ -20,7 +21,7 @@ from subgrad.kernels import front
 CONTENDERS = ("torch", "subgrad")
 COMPILED = ("torch, compiled", "subgrad, compiled")
 AGAIN = "torch, again"  # in one more process, of which all is equal: how far apart equal things are measured here
-TURNS = 4  # in one set of processes
+TURNS = 8  # in one set of processes
 Key = tuple[str, str, str, int]  # row, contender, dtype, size
 
 
@@ -87,8 +88,8 @@ def benchmark(
     device: str = "cpu",
     like: str | Convention = "min-norm",
     contenders: Sequence[str] = CONTENDERS,
-    repeats: int = 9,
-    seconds: float = 0.02,
+    repeats: int = 24,
+    seconds: float = 0.005,
     command: str = "",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Benchmark:
@@ -117,8 +118,8 @@ def benchmark(
                             raise
                         progress(f"{row.name}: {_name(dtype)} is not for it ({error})")  # as hypot in float16 on a CPU
                         continue
-                    for _, (key, run) in product(range(turns), runs.items()):  # what disturbs one disturbs all
-                        times.setdefault(key, []).append(run.once())
+                    for key, found in _by_turns(runs, turns):
+                        times.setdefault(key, []).append(found)
                     kept |= {key: run.kept() for key, run in runs.items()}
     return Benchmark(
         machine(device),
@@ -149,6 +150,14 @@ def _runs(
         (row.name, name, _name(dtype), size): apart(name).run(row, size, dtype, device, name, seconds)
         for name in contenders
     }
+
+
+def _by_turns(runs: dict[Key, ApartRun], turns: int) -> Iterator[tuple[Key, tuple[float, float, float]]]:
+    """Short turns, of which no contender always has the first: what disturbs one disturbs all."""
+    order = deque(runs.items())
+    for _ in range(turns):
+        yield from ((key, run.once()) for key, run in order)
+        order.rotate()
 
 
 def _timing(

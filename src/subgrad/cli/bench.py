@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
     bench.add_argument(
         "--repeats",
         type=_repeats,
-        default=9,
+        default=24,
         metavar="N",
         help="turns of each, of which medians (default: %(default)s)",
     )

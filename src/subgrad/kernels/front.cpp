@@ -41,6 +41,7 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::IValue;
 using c10::OperatorHandle;
+using c10::Scalar;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using torch::jit::Stack;
@@ -51,6 +52,19 @@ using torch::jit::Stack;
 #else
 #define FOR_EACH_MACHINE
 #endif
+
+namespace c10 {
+
+// To a handle alone an operator shows a kernel as it is, which can be called without boxing what it is given.
+template <>
+class TypedOperatorHandle<KernelFunction> {
+ public:
+  static KernelFunction of(const OperatorHandle& op, DispatchKey key) {
+    return op.operatorDef_->op.lookup(DispatchKeySet(key));
+  }
+};
+
+}  // namespace c10
 
 namespace {
 
@@ -372,17 +386,26 @@ struct Kind {
     return kind;
   }
 
+  bool is_of(const Tensor& tensor) const {
+    return is_tensor && tensor.scalar_type() == dtype && tensor.device().type() == device &&
+           tensor.requires_grad() == is_differentiated && (tensor.dim() > 0) == has_dimensions;
+  }
+
+  bool is_of(const Scalar& scalar) const {
+    if (is_tensor || scalar.isSymbolic()) return false;
+    if (scalar.type() == c10::kDouble) return number.isDouble() && has_same_bits(scalar.toDouble(), number.toDouble());
+    if (scalar.type() == c10::kLong) return number.isInt() && scalar.toLong() == number.toInt();
+    return scalar.isBoolean() && number.isBool() && scalar.toBool() == number.toBool();
+  }
+
+  bool is_of(const std::optional<Scalar>& scalar) const {
+    return scalar.has_value() ? is_of(*scalar) : !is_tensor && number.isNone();
+  }
+
   bool is_of(const IValue& value) const {
-    if (is_tensor) {
-      if (!value.isTensor()) return false;
-      const Tensor& tensor = value.toTensor();
-      return tensor.scalar_type() == dtype && tensor.device().type() == device &&
-             tensor.requires_grad() == is_differentiated && (tensor.dim() > 0) == has_dimensions;
-    }
-    if (value.isDouble()) return number.isDouble() && has_same_bits(value.toDouble(), number.toDouble());
-    if (value.isInt()) return number.isInt() && value.toInt() == number.toInt();
-    if (value.isBool()) return number.isBool() && value.toBool() == number.toBool();
-    return value.isNone() && number.isNone();
+    if (value.isTensor()) return is_of(value.toTensor());
+    if (value.isScalar()) return is_of(value.toScalar());
+    return value.isNone() && is_of(std::optional<Scalar>());
   }
 
  private:
@@ -396,11 +419,17 @@ struct Kind {
 
 struct Kernel {
   OperatorHandle op;
-  c10::SafeKernelFunction function;
+  c10::KernelFunction function;
 
-  Kernel(const OperatorHandle& of, DispatchKey key) : op(of), function(of.getComputedKernelForDispatchKey(key)) {}
+  Kernel(const OperatorHandle& of, DispatchKey key)
+      : op(of), function(c10::TypedOperatorHandle<c10::KernelFunction>::of(of, key)) {}
 
-  void call(DispatchKeySet keys, Stack* stack) const { function.callBoxed(op, keys, stack); }
+  void operator()(DispatchKeySet keys, Stack* stack) const { function.callBoxed(op, keys, stack); }
+
+  template <typename Result, typename... Args>
+  Result call(DispatchKeySet keys, Args... args) const {
+    return function.call<Result, Args...>(op, keys, args...);
+  }
 };
 
 // What to do with calls of a kind.
@@ -409,7 +438,7 @@ struct Answer {
   std::shared_ptr<const Compiled> write;  // for a packed one; null for another
   int64_t coding = 0;
   c10::DeviceIndex device = -1;
-  std::optional<std::vector<IValue>> numbers;  // for it, in place of all that follow the first argument
+  std::optional<std::vector<Scalar>> numbers;  // for it, in place of all that follow the first argument
   Mask mask{};
   int place = -1;  // which argument is the kink, if it is a tensor
   int64_t smallest = 0, below = 0;  // entries
@@ -428,6 +457,31 @@ struct Known {
     }
     return true;
   }
+
+  template <typename... Args>
+  bool is_like(const Args&... args) const {
+    size_t i = 0;
+    return (kinds[i++].is_of(args) && ...);
+  }
+};
+
+// What decides, before anything is recalled.
+struct Met {
+  explicit Met(DispatchKeySet keys) : is_plain(PLAIN.has_all(keys)) {}
+
+  void operator()(const Tensor& tensor) {
+    is_plain = is_plain && tensor.defined() && !tensor._fw_grad(0).defined();
+    is_differentiated = is_differentiated || tensor.requires_grad();
+  }
+  void operator()(const IValue& value) {
+    if (value.isTensor()) (*this)(value.toTensor());
+  }
+  void operator()(const Scalar&) {}
+  void operator()(const std::optional<Scalar>&) {}
+
+  bool is_differentiated_now() const { return is_differentiated && at::GradMode::is_enabled(); }
+
+  bool is_plain, is_differentiated = false;
 };
 
 // The convention in force here, as `apply.active` has it.
@@ -490,11 +544,7 @@ class Front {
     front->in_python_.emplace(front->op_, front->key_);
     // Never given back: the dispatcher outlives Python, whose objects a front holds.
     new std::shared_ptr<Front>(front);
-    auto* library = new torch::Library(torch::Library::IMPL, "aten", std::make_optional(front->key_), __FILE__, 0);
-    auto functor = std::make_unique<Functor>(front);
-    auto kernel = c10::BoxedKernel::makeFromFunctor<Functor>(std::move(functor));
-    std::string name = toString(front->op_.operator_name());
-    library->impl(name.c_str(), torch::CppFunction::makeFromBoxedKernel(std::move(kernel)));
+    front->cover();
   }
 
   // How to answer calls like the one under way: whether it is to be called once more, and answered so itself. What is
@@ -524,37 +574,86 @@ class Front {
   void operator()(DispatchKeySet keys, Stack* stack) {
     const auto count = op_.schema().arguments().size();
     const auto args = torch::jit::last(*stack, count);
-    bool is_differentiated = false, is_plain = PLAIN.has_all(keys);
-    for (const IValue& each : args) {
-      if (!each.isTensor()) continue;
-      const Tensor& tensor = each.toTensor();
-      is_plain = is_plain && tensor.defined() && !tensor._fw_grad(0).defined();
-      is_differentiated = is_differentiated || tensor.requires_grad();
-    }
-    if (!is_plain || !is_on) return in_python_->call(keys, stack);
-    if (!is_differentiated || !at::GradMode::is_enabled()) return torchs_own_->call(keys, stack);
-    const auto answer = recalled(args);
+    Met met(keys);
+    for (const IValue& each : args) met(each);
+    if (!met.is_plain || !is_on) return (*in_python_)(keys, stack);
+    if (!met.is_differentiated_now()) return (*torchs_own_)(keys, stack);
+    const auto answer = recalled(args[0].toTensor().numel(), args);
     if (!answer) {
       const Asking asking(this, args);
-      in_python_->call(keys, stack);
+      (*in_python_)(keys, stack);
     } else if (answer->kernel == nullptr) {
       const bool is_done = answer->write ? packed(*answer, args, stack, count) : masked(*answer, args, stack);
-      if (!is_done) in_python_->call(keys, stack);
+      if (!is_done) (*in_python_)(keys, stack);
     } else {
       if (answer->numbers) {
         torch::jit::drop(*stack, count - 1);
         stack->insert(stack->end(), answer->numbers->begin(), answer->numbers->end());
       }
-      answer->kernel->call(keys, stack);
+      (*answer->kernel)(keys, stack);
     }
   }
 
  private:
   struct Functor final : c10::OperatorKernel {
-    explicit Functor(std::shared_ptr<Front> of) : front(std::move(of)) {}
+    explicit Functor(Front* of) : front(of) {}
     void operator()(const OperatorHandle&, DispatchKeySet keys, Stack* stack) { (*front)(keys, stack); }
-    std::shared_ptr<Front> front;
+    Front* front;
   };
+
+  void cover() {
+    boxed_ = c10::BoxedKernel::makeFromFunctor(std::make_unique<Functor>(this));
+    const auto& arguments = op_.schema().arguments();
+    std::string rest;
+    for (size_t i = 1; i < arguments.size(); ++i) rest += arguments[i].type()->str() + " ";
+    if (rest.empty()) return cover_unboxed<>();
+    if (rest == "Scalar ") return cover_unboxed<const Scalar&>();
+    if (rest == "Scalar Scalar ") return cover_unboxed<const Scalar&, const Scalar&>();
+    if (rest == "Scalar Scalar Scalar ") return cover_unboxed<const Scalar&, const Scalar&, const Scalar&>();
+    if (rest == "Scalar? Scalar? ") return cover_unboxed<const std::optional<Scalar>&, const std::optional<Scalar>&>();
+    if (rest == "Tensor ") return cover_unboxed<const Tensor&>();
+    library().impl(name().c_str(), torch::CppFunction::makeFromBoxedKernel(boxed_));
+  }
+
+  template <typename... Rest>
+  void cover_unboxed() {
+    auto out_of_place = [this](DispatchKeySet keys, const Tensor& self, Rest... rest) -> Tensor {
+      return answered<Tensor, const Tensor&, Rest...>(keys, self, rest...);
+    };
+    auto in_place = [this](DispatchKeySet keys, Tensor& self, Rest... rest) -> Tensor& {
+      return answered<Tensor&, Tensor&, Rest...>(keys, self, rest...);
+    };
+    in_place_ ? library().impl(name().c_str(), in_place) : library().impl(name().c_str(), out_of_place);
+  }
+
+  torch::Library& library() const {
+    return *new torch::Library(torch::Library::IMPL, "aten", std::make_optional(key_), __FILE__, 0);
+  }
+
+  std::string name() const { return toString(op_.operator_name()); }
+
+  // What is torch's own is passed on as it comes: to box it takes longer than all else that is done here.
+  template <typename Result, typename Self, typename... Rest>
+  Result answered(DispatchKeySet keys, Self self, Rest... rest) {
+    Met met(keys);
+    met(self);
+    (met(rest), ...);
+    if (met.is_plain && is_on) {
+      if (!met.is_differentiated_now()) return torchs_own_->template call<Result, Self, Rest...>(keys, self, rest...);
+      const auto answer = recalled(self.numel(), self, rest...);
+      if (answer != nullptr && answer->kernel != nullptr) {
+        const Kernel& kernel = *answer->kernel;
+        if (!answer->numbers) return kernel.call<Result, Self, Rest...>(keys, self, rest...);
+        if constexpr (sizeof...(Rest) == 0) {
+          const std::vector<Scalar>& given = *answer->numbers;
+          if (given.size() == 2) {
+            return kernel.call<Result, Self, const Scalar&, const Scalar&>(keys, self, given[0], given[1]);
+          }
+        }
+      }
+    }
+    return c10::impl::BoxedKernelWrapper<Result(Self, Rest...)>::call(boxed_, op_, keys, self, rest...);
+  }
 
   // A call on its way through Python, of this thread.
   struct Asking {
@@ -578,12 +677,12 @@ class Front {
     bool is_known = true, is_told = false;
   };
 
-  std::shared_ptr<const Answer> recalled(c10::ArrayRef<IValue> args) {
+  template <typename... Args>
+  std::shared_ptr<const Answer> recalled(int64_t entries, const Args&... args) {
     const PyObject* convention = conventions.recognised();
-    const int64_t entries = args[0].toTensor().numel();
     std::lock_guard<std::mutex> held(mutex_);
     for (const Known& known : known_) {
-      if (known.convention.ptr() == convention && known.answer->is_for(entries) && known.is_like(args)) {
+      if (known.convention.ptr() == convention && known.answer->is_for(entries) && known.is_like(args...)) {
         return known.answer;
       }
     }
@@ -623,6 +722,7 @@ class Front {
   const bool in_place_;
   const std::shared_ptr<const Kernel> torchs_own_;
   std::optional<Kernel> in_python_;
+  c10::BoxedKernel boxed_;  // this front
   std::mutex mutex_;  // taken last, and nothing is waited for under it
   std::vector<Known> known_;
   static thread_local Asking* asking_;
@@ -630,8 +730,7 @@ class Front {
 
 thread_local Front::Asking* Front::asking_ = nullptr;
 
-IValue number_of(const py::handle& number) {
-  if (number.is_none()) return {};
+Scalar number_of(const py::handle& number) {
   if (py::isinstance<py::bool_>(number)) return number.cast<bool>();
   if (py::isinstance<py::int_>(number)) return number.cast<int64_t>();
   return number.cast<double>();

@@ -87,8 +87,8 @@ def _code_block(
         low = _wide(tl.load(other_ptr + at) if WHOLE else tl.load(other_ptr + at, mask=inside))
     elif OTHER == "number":
         low = _wide(tl.load(other_ptr).to(raw.dtype))
-    # Kinks lie at the bounds as the tensor's own type holds them. Most operators round them for the value too, or might:
-    # what is rounded in the end lies at a bound or at an entry, which is rounded already.
+    # Kinks lie at the bounds as the tensor's own type holds them. Most operators round these for the value too, or may
+    # as well: the value is a bound, to be rounded, or an entry, which is.
     first, second = low if OTHER == "tensor" else _wide(low.to(raw.dtype)), _wide(high.to(raw.dtype))
     if OP != "leaky_relu" and OP != "hardsigmoid" and OP != "abs":
         low, high, extra = first, second, _wide(extra.to(raw.dtype))
