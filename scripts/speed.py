@@ -32,7 +32,8 @@ subgrad bench --show mine.json
 
 - *both*: forward and backward. *torch / subgrad*: above 1, subgrad is the faster one. Each is measured in a process of
   its own, torch's without any kernel of ours. All keep the memory that they free and use it again at once, as
-  allocators for numerical work do: else what is measured on a CPU is how the system gives it back.
+  allocators for numerical work do: else what is measured on a CPU is how the system gives it back. At every turn they
+  put what they work on elsewhere, since where it happens to lie makes a difference too.
 - *torch, again*: torch in a second process, in which all is equal. *torch / torch, again* is how far apart equal things
   were measured there; what subgrad differs by less says nothing.
 - *with* `subgrad build`: calls like earlier ones were answered in C++, without Python.

@@ -100,6 +100,22 @@ def test_a_record_comes_back_from_json_as_it_was() -> None:
     assert Benchmark.from_json(json.loads(json.dumps(RECORD.to_json()))) == RECORD
 
 
+def test_no_contender_always_has_the_first_turn() -> None:
+    class Once:
+        def once(self) -> tuple[float, float, float]:
+            return 1.0, 2.0, 3.0
+
+    turns: Any = measure._by_turns(dict.fromkeys("abc", Once()), 3)  # type: ignore[arg-type]
+    assert "".join(key for key, _ in turns) == "abccabbca"
+
+
+@pytest.mark.parametrize(
+    ("repeats", "device", "wanted"), [(24, "cpu", [8, 8, 8]), (10, "cpu", [5, 5]), (2, "cpu", [2]), (24, "cuda", [24])]
+)
+def test_processes_are_renewed_on_a_cpu(repeats: int, device: str, wanted: list[int]) -> None:
+    assert measure.rounds(repeats, device, CONTENDERS) == wanted
+
+
 class TestMeasuring:
     ROWS = ("--rows", "relu", "maximum(x, y)", "relu")
     ARGUMENTS = (*ROWS, "--sizes", "64", "--repeats", "2", "--dtypes", "bfloat16", "--again")

@@ -25,7 +25,7 @@ class Run:
         self.scope = partial(use, chosen)
         self.call: Callable[..., Tensor] = torch.compile(row.call) if "compiled" in contender else row.call
         self.clock = Clock(device, seconds)
-        self.random, self.gaps = Random(0), []
+        self.random, self.gaps = Random(), [torch.empty(0)]
         with self.scope(), functorch_config.patch(donated_buffer=False):
             self.cotangent = torch.randn_like(self.forward().detach())
             self.clock.calibrate(self.both)
@@ -45,7 +45,7 @@ class Run:
             return self.clock(self.forward), self._backward(), self.clock(self.both)
 
     def _move(self) -> None:
-        """Put everything elsewhere: where memory happens to lie makes a difference to what is measured on a CPU."""
+        """Put everything elsewhere, at random: where memory lies makes a difference on a CPU, and is to even out."""
         gaps = self.gaps
         self.gaps = [torch.empty(self.random.randrange(1 << 14)) for _ in range(8)]
         self.inputs = [each.detach().clone().requires_grad_(each.requires_grad) for each in self.inputs]
