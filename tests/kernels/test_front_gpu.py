@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from kernels.calls import CALLS, DTYPES, IN_PLACE
 from kernels.fronts import assert_same_as_in_python, run_unwatched
 
 import subgrad
-from subgrad.kernels import front, set_packed
+from subgrad.kernels import front
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not front.is_used(), reason="needs `subgrad build`, and so a C++ compiler"),
 ]
-
-
-@pytest.fixture
-def always_packed() -> Iterator[None]:
-    set_packed("always")
-    yield
-    set_packed("auto")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

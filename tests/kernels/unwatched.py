@@ -4,7 +4,7 @@ nothing is watched: what an audit or `subgrad.grad` has registered stays, and li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import subgrad
 from subgrad.apply import dispatch
 from subgrad.apply.plan import INSTALLED
-from subgrad.kernels import packed, set_packed
+from subgrad.kernels import packed
 from subgrad.kernels.launch import launch
 
 # What torch does not do right, and a mask by one number would not do for.
@@ -86,13 +86,6 @@ def test_cuda_small_tensors_and_large_ones_are_packed(name: str) -> None:
         call(large[0])
         seen = python_run_by(lambda: call(large[1]))
     assert bool(seen) == (name in MORE_THAN_A_MASK), seen
-
-
-@pytest.fixture
-def always_packed() -> Iterator[None]:
-    set_packed("always")
-    yield
-    set_packed("auto")
 
 
 def entries(*size: int) -> Tensor:
