@@ -18,6 +18,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
+#include "loops.h"
+
 #if defined(__linux__)
 #include <dlfcn.h>
 #endif
@@ -26,6 +28,7 @@
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,16 +45,11 @@ using c10::DispatchKeySet;
 using c10::IValue;
 using c10::OperatorHandle;
 using c10::Scalar;
+using loops::Bits;
+using loops::Range;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using torch::jit::Stack;
-
-// One body for several instruction sets, of which the machine's best is taken when the library is loaded.
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_EACH_MACHINE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define FOR_EACH_MACHINE
-#endif
 
 namespace c10 {
 
@@ -88,6 +86,15 @@ struct Mask {
     return nan ? at::where(compared, 0, cotangent) : at::where(compared, cotangent, 0);
   }
 
+  // For loops over entries; none where those pass that lie beyond two kinks.
+  template <typename Number>
+  std::optional<Range<Number>> range() const {
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    if (has_two() && !between) return std::nullopt;
+    if (has_two()) return Range<Number>(low, high, on_low, on_high, nan);
+    return between ? Range<Number>(low, infinite, on_low, true, nan) : Range<Number>(-infinite, low, true, on_low, nan);
+  }
+
   std::vector<double> packed() const {
     int bits = below | on_low << 1 | between << 2 | on_high << 3 | above << 4 | nan << 5;
     return {low, high, static_cast<double>(bits)};
@@ -108,50 +115,26 @@ struct Mask {
   }
 };
 
-// Masks as wide as an entry in place of booleans: arithmetic alone, which every compiler makes lanes of.
-template <typename Number, typename Whole>
-__attribute__((always_inline)) inline void weigh_entries(const Number* x, const Number* cotangent, Number* out,
-                                                         int64_t size, const Mask& mask) {
-  auto whole = [](bool is) { return -static_cast<Whole>(is); };
-  const Number low = static_cast<Number>(mask.low), high = static_cast<Number>(mask.high);
-  const Whole below = whole(mask.below), on_low = whole(mask.on_low), between = whole(mask.between);
-  const Whole on_high = whole(mask.on_high), above = whole(mask.above), nan = whole(mask.nan);
-  for (int64_t i = 0; i < size; ++i) {
-    const Number at = x[i];
-    const Whole passes = (whole(at < low) & below) | (whole(at == low) & on_low) |
-                         (whole(at > low) & ~whole(at >= high) & between) | (whole(at == high) & on_high) |
-                         (whole(at > high) & above) | (whole(at != at) & nan);
-    Whole bits;
-    std::memcpy(&bits, cotangent + i, sizeof bits);
-    bits &= passes;
-    std::memcpy(out + i, &bits, sizeof bits);
-  }
-}
-
-FOR_EACH_MACHINE void weigh(const float* x, const float* cotangent, float* out, int64_t size, const Mask& mask) {
-  weigh_entries<float, int32_t>(x, cotangent, out, size, mask);
-}
-
-FOR_EACH_MACHINE void weigh(const double* x, const double* cotangent, double* out, int64_t size, const Mask& mask) {
-  weigh_entries<double, int64_t>(x, cotangent, out, size, mask);
-}
-
 // In torch's own threads, which a loop that is compiled here would not be divided among: OpenMP is off in extensions.
 template <typename Number>
-Tensor weighed(const Tensor& x, const Tensor& cotangent, const Mask& mask) {
+Tensor weighed(const Tensor& x, const Tensor& cotangent, Range<Number> range) {
   Tensor out = at::empty_like(cotangent);
   auto entries = at::TensorIteratorConfig().add_output(out).add_const_input(x).add_const_input(cotangent).build();
-  entries.for_each([&mask](char** data, const int64_t* /*strides*/, int64_t size) {
-    weigh(reinterpret_cast<const Number*>(data[1]), reinterpret_cast<const Number*>(data[2]),
-          reinterpret_cast<Number*>(data[0]), size, mask);
+  entries.for_each([range](char** data, const int64_t* /*strides*/, int64_t size) {
+    loops::weigh(reinterpret_cast<const Number*>(data[1]), reinterpret_cast<const Number*>(data[2]),
+                 reinterpret_cast<Number*>(data[0]), size, range);
   });
   return out;
 }
 
+// Memory that loops can read, and nothing more than that.
+bool is_plain_cpu(const Tensor& tensor) {
+  return !at::isTensorSubclassLike(tensor) && tensor.is_cpu() && !tensor.is_neg() && !tensor._is_zerotensor();
+}
+
 // Whether all lie in memory alike, without gaps: then an iterator makes one dimension of all.
 bool is_one_loop(const Tensor& x, const Tensor& cotangent) {
-  return !at::areAnyTensorSubclassLike({x, cotangent}) && cotangent.is_cpu() && !cotangent.is_neg() &&
-         !cotangent._is_zerotensor() && x.scalar_type() == cotangent.scalar_type() &&
+  return is_plain_cpu(x) && is_plain_cpu(cotangent) && x.scalar_type() == cotangent.scalar_type() &&
          x.sizes() == cotangent.sizes() && x.strides() == cotangent.strides() && x.is_non_overlapping_and_dense();
 }
 
@@ -183,10 +166,110 @@ struct Masked : torch::autograd::Function<Masked> {
     if (!cotangent.defined()) return {Tensor(), Tensor()};
     if (saved.scalar_type() == at::kBool) return {mask.applied(saved, cotangent), Tensor()};
     if (!at::GradMode::is_enabled() && is_one_loop(saved, cotangent)) {
-      if (saved.scalar_type() == at::kFloat) return {weighed<float>(saved, cotangent, mask), Tensor()};
-      if (saved.scalar_type() == at::kDouble) return {weighed<double>(saved, cotangent, mask), Tensor()};
+      if (saved.scalar_type() == at::kFloat) {
+        if (const auto range = mask.range<float>()) return {weighed(saved, cotangent, *range), Tensor()};
+      } else if (saved.scalar_type() == at::kDouble) {
+        if (const auto range = mask.range<double>()) return {weighed(saved, cotangent, *range), Tensor()};
+      }
     }
     return {mask.applied(mask.compared(saved.detach(), Tensor()), cotangent), Tensor()};
+  }
+};
+
+// Whether values are torch's to the bit: elsewhere its own instructions for lanes decide otherwise about zeros.
+#if defined(__x86_64__)
+constexpr bool CLAMPS_AS_TORCH = true;
+#else
+constexpr bool CLAMPS_AS_TORCH = false;
+#endif
+
+// A clamp on the CPU, in one pass: its value, and a bit an entry, which is all that is kept.
+struct Clamped : torch::autograd::Function<Clamped> {
+  static bool is_for(const Tensor& x) {
+    return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) && x.is_non_overlapping_and_dense();
+  }
+
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Mask* mask, bool in_place) {
+    at::AutoDispatchBelowAutograd guard;
+    const Tensor out = in_place ? x : at::empty_like(x, {}, format_of_result(x));
+    context->save_for_backward({x.scalar_type() == at::kFloat ? clamped<float>(x, out, *mask)
+                                                              : clamped<double>(x, out, *mask)});
+    context->saved_data["strides"] = out.strides();
+    if (in_place) context->mark_dirty({x});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
+    const Tensor words = context->get_saved_variables()[0], cotangent = cotangents[0];
+    if (!cotangent.defined()) return variable_list(3);
+    const auto strides = context->saved_data["strides"].toIntVector();
+    const auto weigh = cotangent.scalar_type() == at::kFloat ? weighed<float> : weighed<double>;
+    return {weigh(words, cotangent, strides), Tensor(), Tensor()};
+  }
+
+ private:
+  // As torch's own: lengths of 1 may have any stride, and get the usual one.
+  static at::MemoryFormat format_of_result(const Tensor& x) {
+    if (x.is_contiguous()) return at::MemoryFormat::Contiguous;
+    return x.is_contiguous(at::MemoryFormat::ChannelsLast) ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve;
+  }
+
+  template <typename Number>
+  static Tensor clamped(const Tensor& x, const Tensor& out, const Mask& mask) {
+    using Word = typename Bits<Number>::Word;
+    const auto range = *mask.range<Number>();
+    const auto dtype = sizeof(Word) == 4 ? at::kInt : at::kLong;
+    const Tensor words = at::empty({Bits<Number>::words(x.numel())}, x.options().dtype(dtype));
+    const auto* from = x.const_data_ptr<Number>();
+    auto* to = out.mutable_data_ptr<Number>();
+    by_blocks<Number>(words, x.numel(), [&](Word* bits, int64_t begin, int64_t size) {
+      loops::clamp(from + begin, to + begin, bits, size, range);
+    });
+    return words;
+  }
+
+  template <typename Number>
+  static Tensor weighed(const Tensor& words, const Tensor& cotangent, at::IntArrayRef strides) {
+    if (at::GradMode::is_enabled() || !is_plain_cpu(words) || !is_plain_cpu(cotangent)) {
+      return at::where(unpacked<Number>(words, cotangent.sizes(), strides), cotangent, 0);
+    }
+    const bool lies_alike = cotangent.strides() == strides;
+    const Tensor out = at::empty_strided(cotangent.sizes(), strides, cotangent.options());
+    if (!lies_alike) out.copy_(cotangent);
+    const auto* from = (lies_alike ? cotangent : out).template const_data_ptr<Number>();
+    auto* to = out.template mutable_data_ptr<Number>();
+    by_blocks<Number>(words, out.numel(), [&](const auto* bits, int64_t begin, int64_t size) {
+      loops::weigh(bits, from + begin, to + begin, size);
+    });
+    return out;
+  }
+
+  // In torch's own threads, as above: the first word of each block is what they divide.
+  template <typename Number, typename Loop>
+  static void by_blocks(const Tensor& words, int64_t size, const Loop& loop) {
+    using B = Bits<Number>;
+    using Word = typename B::Word;
+    auto* const bits = static_cast<Word*>(words.data_ptr());
+    if (size <= at::internal::GRAIN_SIZE) return loop(bits, 0, size);
+    const Tensor firsts = words.as_strided({B::blocks(size)}, {B::LANES});
+    auto blocks = at::TensorIterator::borrowing_nullary_op(firsts);
+    blocks.for_each(
+        [&](char** data, const int64_t* /*strides*/, int64_t count) {
+          auto* const first = reinterpret_cast<Word*>(data[0]);
+          const int64_t begin = (first - bits) * B::ROWS;
+          loop(first, begin, std::min(count * B::BLOCK, size - begin));
+        },
+        at::internal::GRAIN_SIZE / B::BLOCK);
+  }
+
+  // Those who pass, lying in memory as `strides` say; of operators, which can be traced.
+  template <typename Number>
+  static Tensor unpacked(const Tensor& words, at::IntArrayRef sizes, at::IntArrayRef strides) {
+    using B = Bits<Number>;
+    const int64_t blocks = B::blocks(c10::multiply_integers(sizes));
+    const Tensor whole = at::constant_pad_nd(words, {0, blocks * B::LANES - words.numel()}).view({blocks, 1, B::LANES});
+    const Tensor rows = at::arange(B::ROWS, words.options()).view({B::ROWS, 1});
+    return at::bitwise_right_shift(whole, rows).bitwise_and(1).to(at::kBool).as_strided(sizes, strides);
   }
 };
 
@@ -441,6 +524,7 @@ struct Answer {
   std::optional<std::vector<Scalar>> numbers;  // for it, in place of all that follow the first argument
   Mask mask{};
   int place = -1;  // which argument is the kink, if it is a tensor
+  bool is_clamp = false;  // whether the value is an entry held within the range that passes
   int64_t smallest = 0, below = 0;  // entries
 
   bool is_for(int64_t entries) const { return smallest <= entries && entries < below; }
@@ -651,6 +735,11 @@ class Front {
           }
         }
       }
+      if (answer != nullptr && answer->is_clamp && Clamped::is_for(self) && !(in_place_ && is_shared(self))) {
+        Tensor out = Clamped::apply(self, &answer->mask, in_place_);
+        if constexpr (std::is_same_v<Result, Tensor>) return out;
+        else return self;
+      }
     }
     return c10::impl::BoxedKernelWrapper<Result(Self, Rest...)>::call(boxed_, op_, keys, self, rest...);
   }
@@ -689,9 +778,12 @@ class Front {
     return nullptr;
   }
 
+  // Whether writing into it concerns others: an error of torch's, or more than one history.
+  static bool is_shared(const Tensor& x) { return x.is_leaf() || x.is_view(); }
+
   bool packed(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack, size_t count) const {
     const Tensor x = args[0].toTensor();
-    if (!x.is_non_overlapping_and_dense() || (in_place_ && (x.is_leaf() || x.is_view()))) return false;
+    if (!x.is_non_overlapping_and_dense() || (in_place_ && is_shared(x))) return false;
     if (x.device().index() != answer.device || !Compiled::is_for(x)) return false;
     const Tensor anchor = Anchor::apply(x);
     Tensor out = Packed::apply(x, answer.write.get(), answer.coding, in_place_, &anchor);
@@ -702,7 +794,7 @@ class Front {
 
   bool masked(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack) const {
     const Tensor x = args[0].toTensor();
-    if (in_place_ && (x.is_leaf() || x.is_view() || !x.is_non_overlapping_and_dense())) return false;
+    if (in_place_ && (is_shared(x) || !x.is_non_overlapping_and_dense())) return false;
     Mask mask = answer.mask;
     Tensor place;
     if (answer.place >= 0) {
@@ -782,10 +874,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              return front.note(std::move(answer));
            })
       .def("note_masked", [](Front& front, double low, double high, const std::vector<bool>& passes, int place,
-                             int64_t below) {
+                             bool is_clamp, int64_t below) {
         Answer answer;
         answer.mask = {low, high, passes[0], passes[1], passes[2], passes[3], passes[4], passes[5]};
         answer.place = place;
+        answer.is_clamp = is_clamp && CLAMPS_AS_TORCH;
         answer.smallest = 1;
         answer.below = below;
         return front.note(std::move(answer));

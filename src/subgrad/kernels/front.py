@@ -32,9 +32,10 @@ from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Shortcut
 from subgrad.kernels.launch import Compiled
 from subgrad.kernels.masked import Mask
-from subgrad.kernels.pieces import STRAIGHT, coding_of, is_number_for, only_given, rows_between
+from subgrad.kernels.pieces import CLAMPS, STRAIGHT, coding_of, is_number_for, only_given, rows_between
 
 SOURCE = Path(__file__).with_name("front.cpp")
+HEADER = Path(__file__).with_name("loops.h")
 KEYS = ("AutogradCPU", "AutogradCUDA")
 SUFFIX = ".pyd" if sys.platform == "win32" else ".so"
 MODES = ("auto", "never")
@@ -60,7 +61,7 @@ def set_front(mode: str) -> None:
 
 def library() -> Path:
     """Where the front lies, once it is built, for this source, torch and Python."""
-    made_of = SOURCE.read_text(), torch.__version__, sys.implementation.cache_tag, platform.machine()
+    made_of = SOURCE.read_text(), HEADER.read_text(), torch.__version__, sys.implementation.cache_tag, platform.machine()
     name = f"subgrad_front_{hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]}"
     folder = os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions"
     return Path(folder) / "subgrad" / f"{name}{SUFFIX}"
@@ -223,10 +224,12 @@ class Front:
 
 def _mask(
     op: Operator, plan: Plan, arguments: Arguments, on_cpu: bool
-) -> tuple[float, float, tuple[bool, ...], int] | None:
-    """The kinks, who passes around them, and which argument the kink is, if it is a tensor."""
+) -> tuple[float, float, tuple[bool, ...], int, bool] | None:
+    """The kinks, who passes around them, which argument the kink is, if it is a tensor, and whether they are a clamp's."""
+    is_clamp = False
     if op.op in STRAIGHT:
         row, place = STRAIGHT[op.op], -1
+        is_clamp = on_cpu and row.value(arguments) in CLAMPS
         low, high, _ = row.numbers(arguments)
         if isnan(low) or isnan(high) or low >= high or (on_cpu and row.by_lanes):
             return None
@@ -240,7 +243,7 @@ def _mask(
     mask = None if coding is None else Mask.of(coding, plan)
     if coding is None or mask is None:
         return None
-    return low, high if coding.corners == 2 else nan, mask.passes, place
+    return low, high if coding.corners == 2 else nan, mask.passes, place, is_clamp
 
 
 set_front(os.environ.get("SUBGRAD_FRONT", "auto"))

@@ -82,6 +82,8 @@ def _bounded(arguments: Arguments) -> str:
     return "clamp_max" if arguments["min"] is None else "clamp_min" if arguments["max"] is None else "clamp"
 
 
+CLAMPS = ("clamp", "clamp_min", "clamp_max")  # values that are a bound, or an entry
+
 # Operators of one tensor.
 STRAIGHT = {
     "relu": Straight(_always("clamp_min"), lambda _: (0.0, inf, 0.0), at_nan=1.0),
