@@ -450,6 +450,23 @@ struct Packed : torch::autograd::Function<Packed> {
   }
 };
 
+// As torch tells it, but asked for without a call where a tensor is no view: calls that miss every cache are most of
+// what a front takes.
+const torch::autograd::AutogradMeta* autograd_of(const Tensor& tensor) {
+  return static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
+}
+
+bool requires_grad(const Tensor& tensor) {
+  const auto* meta = autograd_of(tensor);
+  if (meta == nullptr) return false;
+  return meta->is_view_ ? tensor.requires_grad() : meta->requires_grad_ || meta->grad_fn_ != nullptr;
+}
+
+bool has_tangent(const Tensor& tensor) {
+  const auto* meta = autograd_of(tensor);
+  return meta != nullptr && (meta->is_view_ || meta->fw_grad_ != nullptr) && tensor._fw_grad(0).defined();
+}
+
 // An argument, as far as plans depend on it.
 struct Kind {
   static std::optional<Kind> of(const IValue& value) {
@@ -459,7 +476,7 @@ struct Kind {
       kind.is_tensor = true;
       kind.dtype = tensor.scalar_type();
       kind.device = tensor.device().type();
-      kind.is_differentiated = tensor.requires_grad();
+      kind.is_differentiated = requires_grad(tensor);
       kind.has_dimensions = tensor.dim() > 0;
     } else if (value.isDouble() || value.isInt() || value.isBool() || value.isNone()) {
       kind.number = value;
@@ -471,7 +488,7 @@ struct Kind {
 
   bool is_of(const Tensor& tensor) const {
     return is_tensor && tensor.scalar_type() == dtype && tensor.device().type() == device &&
-           tensor.requires_grad() == is_differentiated && (tensor.dim() > 0) == has_dimensions;
+           requires_grad(tensor) == is_differentiated && (tensor.dim() > 0) == has_dimensions;
   }
 
   bool is_of(const Scalar& scalar) const {
@@ -554,8 +571,8 @@ struct Met {
   explicit Met(DispatchKeySet keys) : is_plain(PLAIN.has_all(keys)) {}
 
   void operator()(const Tensor& tensor) {
-    is_plain = is_plain && tensor.defined() && !tensor._fw_grad(0).defined();
-    is_differentiated = is_differentiated || tensor.requires_grad();
+    is_plain = is_plain && tensor.defined() && !has_tangent(tensor);
+    is_differentiated = is_differentiated || requires_grad(tensor);
   }
   void operator()(const IValue& value) {
     if (value.isTensor()) (*this)(value.toTensor());
@@ -588,18 +605,20 @@ class Conventions {
   // after a change: `apply.active` tells of those it makes, and Python counts how often a thread changes its context,
   // as tasks do that take turns.
   const PyObject* recognised() const {
-    thread_local uint64_t thread = 0, context = 0, changes = 0;
-    thread_local const PyObject* found = nullptr;
+    struct Found {
+      uint64_t thread, context, changes;
+      const PyObject* convention;
+    };
+    thread_local Found last{};
     const uint64_t now = changes_;
     const PyThreadState* state = PyGILState_GetThisThreadState();
-    if (found == nullptr || now != changes || state == nullptr || state->id != thread ||
-        state->context_ver != context) {
+    if (last.convention == nullptr || now != last.changes || state == nullptr || state->id != last.thread ||
+        state->context_ver != last.context) {
       py::gil_scoped_acquire gil;
       state = PyThreadState_Get();
-      found = around().ptr();
-      thread = state->id, context = state->context_ver, changes = now;
+      last = {state->id, state->context_ver, now, around().ptr()};
     }
-    return found;
+    return last.convention;
   }
 
  private:
