@@ -11,6 +11,7 @@ import torch
 from kernels.calls import CALLS, IN_PLACE, assert_same_bits
 from kernels.fronts import python_run_by, without_front
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import subgrad
@@ -72,6 +73,50 @@ def test_cpu_and_packed_masks_switched_are_asked_for_again() -> None:
         assert not python_run_by(lambda: torch.relu(x))
         subgrad.kernels.set_packed("auto")
         assert python_run_by(lambda: torch.relu(x))
+
+
+def test_cpu_clamps_do_not_need_what_they_clamped() -> None:
+    leaf = torch.tensor([-1.0, 0.0, 1.0, 2.0], requires_grad=True)
+    with subgrad.use("right"):
+        for _ in range(2):
+            y = leaf * 1
+            out = y.clamp(0, 1)
+            y.add_(5)
+            (found,) = torch.autograd.grad(out, leaf, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+            assert found.tolist() == [0, 2, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 511, 512, 513, 1025, 32768, 32769, 100_003])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_cpu_clamps_keep_a_bit_an_entry(size: int, dtype: torch.dtype, in_place: bool) -> None:
+    x = (torch.randn(size, dtype=dtype, generator=torch.Generator().manual_seed(size)) * 4).round() / 2
+    cotangent = torch.arange(size, dtype=dtype) - 7.5
+    kept: list[Tensor] = []
+
+    def outcomes(convention: str) -> list[Tensor]:
+        leaf, weights = x.clone().requires_grad_(), cotangent.clone().requires_grad_()
+        y = leaf * 1
+        kept.clear()
+        with subgrad.use(convention), saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+            out = y.clamp_(-0.5, 1) if in_place else y.clamp(-0.5, 1)
+        alike = (cotangent, cotangent[:1].expand(size))
+        found = [torch.autograd.grad(out, leaf, g, retain_graph=True)[0] for g in alike]
+        rows = torch.stack((cotangent, -cotangent))
+        found += torch.autograd.grad(out, leaf, rows, retain_graph=True, is_grads_batched=True)
+        (traced,) = torch.autograd.grad(out, leaf, weights, create_graph=True)
+        return [out, *found, traced, *torch.autograd.grad(traced, weights, cotangent)]
+
+    block = 16 * torch.finfo(dtype).bits  # a word of each of 16 lanes
+    words = size // block * 16 + min(size % block, 16)
+    for convention in ("left", "right", "min-norm", "pass-through"):
+        for _ in range(2):
+            found = outcomes(convention)
+            assert [each.nbytes for each in kept] == [words * x.itemsize]
+        with without_front():
+            wanted = outcomes(convention)
+        for one, other in zip(found, wanted, strict=True):
+            assert_same_bits(one, other)
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -78,7 +79,15 @@ class Benchmark:
 def machine(device: str) -> str:
     if device == "cuda":
         return torch.cuda.get_device_name()
-    return f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _processor() -> str:
+    known = Path("/proc/cpuinfo")  # where Python does not say more than the architecture
+    lines = known.read_text().splitlines() if known.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
 
 
 def benchmark(

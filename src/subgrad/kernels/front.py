@@ -61,7 +61,8 @@ def set_front(mode: str) -> None:
 
 def library() -> Path:
     """Where the front lies, once it is built, for this source, torch and Python."""
-    made_of = SOURCE.read_text(), HEADER.read_text(), torch.__version__, sys.implementation.cache_tag, platform.machine()
+    sources = SOURCE.read_text(), HEADER.read_text()
+    made_of = sources, torch.__version__, sys.implementation.cache_tag, platform.machine()
     name = f"subgrad_front_{hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]}"
     folder = os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions"
     return Path(folder) / "subgrad" / f"{name}{SUFFIX}"
@@ -225,7 +226,7 @@ class Front:
 def _mask(
     op: Operator, plan: Plan, arguments: Arguments, on_cpu: bool
 ) -> tuple[float, float, tuple[bool, ...], int, bool] | None:
-    """The kinks, who passes around them, which argument the kink is, if it is a tensor, and whether they are a clamp's."""
+    """The kinks, who passes around them, which argument the kink is, if it is a tensor, and whether it is a clamp."""
     is_clamp = False
     if op.op in STRAIGHT:
         row, place = STRAIGHT[op.op], -1
