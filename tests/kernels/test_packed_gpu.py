@@ -12,7 +12,7 @@ from kernels.fronts import without_front
 from torch import Tensor
 
 import subgrad
-from subgrad.kernels import packed, set_packed
+from subgrad.kernels import codes, packed, set_packed
 
 pytestmark = pytest.mark.gpu
 
@@ -100,6 +100,35 @@ def test_layouts(layout: str, convention: str) -> None:
                 plain = torch.autograd.grad(call(leaf), leaf, other)[0]
                 set_packed("always")
                 assert_same_bits(found, plain)
+
+
+@pytest.mark.parametrize("name", ["abs", "abs_", "clamp", "softshrink", "maximum, number", "maximum of two"])
+@pytest.mark.parametrize("has_flags", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_blocks_with_kinks_beside_blocks_without(
+    name: str, has_flags: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a block without kinks leaves as it is may hold anything: here, ones."""
+    if not has_flags:
+        monkeypatch.setattr(codes, "MOST_FLAGS", 0)
+    x = 0.75 + torch.rand(50_001, device="cuda").to(dtype) / 4  # on no kink
+    for place, number in ((12_345, 0.0), (23_456, 0.5), (34_567, -1.0), (34_568, 2.0), (49_999, float("nan"))):
+        x[place] = number
+    call = (CALLS | IN_PLACE)[name]
+    with subgrad.use("mean"):
+        found = outcome(call, x)
+        for _ in range(3):
+            dirty = [torch.full((size,), 255, dtype=torch.uint8, device="cuda") for size in range(512, 1 << 16, 512)]
+            del dirty
+            for one, other in zip(outcome(call, x), found, strict=True):
+                assert_same_bits(one, other)
+        for packs, plain in both(call, x):
+            assert_same_bits(packs, plain)
+        leaf = x.clone().requires_grad_()
+        out = call(leaf.clone())
+        rows = torch.stack([cotangent(out), -cotangent(out)])
+        batched = torch.autograd.grad(out, leaf, rows, is_grads_batched=True)[0]
+        assert_same_bits(batched[0], found[1])
 
 
 @pytest.mark.parametrize("name", [name for name in PACKED if name != "hardsigmoid"])  # of which torch has none

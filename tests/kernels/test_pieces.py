@@ -84,7 +84,7 @@ def test_codes_give_the_gradients_of_the_rule(op: str, convention: str) -> None:
         low, high, _ = STRAIGHT[op].numbers(arguments)
         packed = packed_codes(found, x.detach(), low, high)
         layout = (x.shape, x.stride())
-        assert_same_bits(_weigh_by_torch(found.weights[0], found.bits, cotangent(out), packed, layout), wanted)
+        assert_same_bits(_weigh_by_torch(found, found.weights[0], cotangent(out), packed, layout), wanted)
 
 
 def packed_codes(coding: Coding, x: torch.Tensor, low: float, high: float) -> torch.Tensor:
@@ -95,12 +95,15 @@ def packed_codes(coding: Coding, x: torch.Tensor, low: float, high: float) -> to
         if coding.corners == 2 and number >= high:
             region = 3 if number == high else 4
         codes.append(coding.regions[region])
-    per = 8 // coding.bits
-    codes += [0] * (-len(codes) % per)
-    words = [codes[start : start + per] for start in range(0, len(codes), per)]
-    return torch.tensor(
-        [sum(code << place * coding.bits for place, code in enumerate(word)) for word in words], dtype=torch.uint8
-    )
+    codes += [0] * (-len(codes) % 128)
+    planes = [[code >> plane & 1 for code in codes] for plane in range(coding.bits)]
+    packed = [
+        sum(bit << at % 8 for at, bit in enumerate(plane[i : i + 8]))
+        for plane in planes
+        for i in range(0, len(plane), 8)
+    ]
+    flags = [1] if coding.bits == 2 else []  # there is one block
+    return torch.tensor(packed + flags, dtype=torch.uint8)
 
 
 def test_every_operator_with_codes_is_in_the_table() -> None:

@@ -1,6 +1,7 @@
 """Contenders in processes of their own: torch's in one where no kernel of ours is registered, ours in one just like it.
 
-They take turns: one waits while the other is measured. A process with a past, or with a table to draw, is slower.
+They take turns: one waits while the other is measured. A process with a past, or with a table to draw, is slower: on a
+CPU every turn is a child of one that has done nothing yet.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
+from subgrad.apply.use import use
 from subgrad.bench.rows import Row, rows
 from subgrad.bench.run import Run
 from subgrad.conventions import Convention
@@ -96,7 +100,9 @@ def serve() -> None:
     threads, base, overrides, surrogate = json.loads(sys.stdin.readline())
     torch.set_num_threads(threads)
     convention = Convention(base, overrides, surrogate)
-    runs: dict[str, Run] = {}
+    with use(convention):  # which registers what it needs
+        pass
+    runs: dict[str, Run | Forked] = {}
     for line in sys.stdin:
         try:
             answer = _answer(convention, runs, *json.loads(line)), None
@@ -105,12 +111,57 @@ def serve() -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def _answer(convention: Convention, runs: dict[str, Run], what: str, *rest: Any) -> Any:
+def _answer(convention: Convention, runs: dict[str, Run | Forked], what: str, *rest: Any) -> Any:
     if what == "make":
         name, size, dtype, device, contender, seconds = rest
         (row,) = rows([name])
         torch.compiler.reset()  # else Dynamo would give up: too many functions of one code
         inputs = row.inputs(size, getattr(torch, dtype), device)
-        runs[contender] = Run(row, inputs, contender, convention, device, seconds)
+        make = partial(Run, row, inputs, contender, convention, device, seconds)
+        runs[contender] = Forked(make) if device == "cpu" and "compiled" not in contender and CAN_FORK else make()
         return None
     return getattr(runs[rest[0]], what)()
+
+
+CAN_FORK = hasattr(os, "fork")
+
+
+class Forked:
+    """A contender made anew for every question, in a process of its own.
+
+    How fast a CPU is with some memory depends on where that lies, pages included, which a process keeps.
+    """
+
+    def __init__(self, make: Callable[[], Run]):
+        self._make = make
+
+    def once(self) -> Any:
+        return self._answer("once")
+
+    def kept(self) -> Any:
+        return self._answer("kept")
+
+    def _answer(self, what: str) -> Any:
+        readable, writable = os.pipe()
+        child = os.fork()
+        if child == 0:
+            self._tell(what, writable)
+        os.close(writable)
+        with os.fdopen(readable) as told:
+            answer = told.read()
+        _, status = os.waitpid(child, 0)
+        if not answer:
+            raise RuntimeError(f"the process of one turn ended with status {status}")
+        found, error = json.loads(answer)
+        if error:
+            raise RuntimeError(error)
+        return found
+
+    def _tell(self, what: str, to: int) -> None:
+        """In the child, which ends here whatever is raised."""
+        try:
+            answer: tuple[Any, str | None] = getattr(self._make(), what)(), None
+        except BaseException as error:
+            answer = None, f"{type(error).__name__}: {error}"
+        os.write(to, json.dumps(answer).encode())
+        os._exit(0)

@@ -122,13 +122,14 @@ def benchmark(
                     progress(f"{row.name}, {size:,} {_name(dtype)}")
                     try:
                         runs = _runs(row, size, dtype, device, contenders, seconds, torchs, ours, again)
+                        found = list(_by_turns(runs, turns))
                     except RuntimeError as error:
                         if "not implemented" not in str(error):
                             raise
                         progress(f"{row.name}: {_name(dtype)} is not for it ({error})")  # as hypot in float16 on a CPU
                         continue
-                    for key, found in _by_turns(runs, turns):
-                        times.setdefault(key, []).append(found)
+                    for key, turn in found:
+                        times.setdefault(key, []).append(turn)
                     kept |= {key: run.kept() for key, run in runs.items()}
     return Benchmark(
         machine(device),

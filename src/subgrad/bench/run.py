@@ -42,6 +42,7 @@ class Run:
             self._move()
         # A compiled graph that gives its buffers away would run backward only once.
         with self.scope(), functorch_config.patch(donated_buffer=False):
+            self.clock(self.both)  # memory that is used for the first time is slow
             return self.clock(self.forward), self._backward(), self.clock(self.both)
 
     def _move(self) -> None:
@@ -73,28 +74,38 @@ class Clock:
     """Milliseconds of a call: enough of them in a row to fill the wanted time."""
 
     def __init__(self, device: str, seconds: float):
-        self._device, self._seconds, self._calls, self._is_waited_for = device, seconds, 1, False
+        self._device, self._seconds, self._calls, self._is_long = device, seconds, 1, False
 
     def calibrate(self, call: Callable[[], Any]) -> None:
         for _ in range(3):
             call()
         milliseconds = self(call)
-        self._calls = max(1, min(1000, int(self._seconds * 1e3 / max(milliseconds, 1e-3))))
-        self._is_waited_for = milliseconds > 0.2
+        while self._calls < 1000 and self._calls * milliseconds < self._seconds * 1e3:
+            self._calls *= 2
+            milliseconds = self(call)
+        self._is_long = milliseconds > 0.2
 
     def __call__(self, call: Callable[[], Any]) -> float:
-        if self._device == "cuda":
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            if self._is_waited_for:  # what takes long is queued behind something, so that the device never idles
-                torch.cuda._sleep(1_000_000)
-            start.record()
-            for _ in range(self._calls):
-                call()
-            end.record()
-            torch.cuda.synchronize()
-            return start.elapsed_time(end) / self._calls
+        if self._device == "cpu":
+            return self._by_host(call)
+        call()  # for which the device leaves another process, and wakes up
+        torch.cuda.synchronize()
+        return self._by_device(call) if self._is_long else self._by_host(call, torch.cuda.synchronize)
+
+    def _by_host(self, call: Callable[[], Any], wait: Callable[[], None] = lambda: None) -> float:
         begin = time.perf_counter()
         for _ in range(self._calls):
             call()
+        wait()
         return (time.perf_counter() - begin) * 1e3 / self._calls
+
+    def _by_device(self, call: Callable[[], Any]) -> float:
+        """Without launches: what takes long is queued behind something, so that the device never idles."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(1_000_000)
+        start.record()
+        for _ in range(self._calls):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / self._calls

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from subgrad.apply.gates import Gate, is_memory
 from subgrad.kernels import front
+from subgrad.kernels.codes import Codes
 from subgrad.kernels.launch import Compiled, compiled, launch, triton_kernels
 from subgrad.kernels.pieces import ONE, ZERO, Coding, Weight, as_bits
 
@@ -187,52 +188,51 @@ def weighed(coding: Coding, cotangent: Tensor, codes: Tensor, anchor: Tensor, la
 
 def write(call: Call, x: Tensor, other: Tensor | None, out: Tensor) -> Tensor:
     """Write the operator's value, and return the codes."""
-    size, block = x.numel(), _block(x, call.coding)
-    codes = torch.empty(-(-size * call.coding.bits // 8), dtype=torch.uint8, device=x.device)
-    launch("code", -(-size // block), *_writing(call, x, other, out, codes))
+    lying = _lying(call.coding, x.numel(), x)
+    codes = torch.empty(lying.bytes, dtype=torch.uint8, device=x.device)
+    launch("code", lying.blocks, *_writing(call, x, other, out, codes))
     return codes
 
 
 def _writing(call: Call, x: Tensor, other: Tensor | None, out: Tensor, codes: Tensor) -> Given:
-    tensors = (x, x if other is None else other, out, codes)
-    return tensors, (x.numel(), *call.bits_of_numbers), (*call.constants, _block(x, call.coding))
+    tensors, lying = (x, x if other is None else other, out, codes), _lying(call.coding, x.numel(), x)
+    return tensors, (x.numel(), *call.bits_of_numbers), (*call.constants, lying.unit, lying.block)
 
 
 def _weigh(coding: Coding, cotangent: Tensor, codes: Tensor, layout: Layout) -> tuple[Tensor, ...]:
     # Dynamo, for compiled autograd, takes what it traces for plain tensors.
     if torch.compiler.is_compiling() or not is_memory(cotangent) or not cotangent.is_cuda:
-        return tuple(_weigh_by_torch(weights, coding.bits, cotangent, codes, layout) for weights in coding.weights)
+        return tuple(_weigh_by_torch(coding, weights, cotangent, codes, layout) for weights in coding.weights)
     shape, stride = layout
     if cotangent.stride() != stride:
         cotangent = cotangent.new_empty_strided(shape, stride).copy_(cotangent)
     outs = tuple(torch.empty_like(cotangent) for _ in coding.weights)
-    programs = -(-cotangent.numel() // _block(cotangent, coding))
-    launch("weigh", programs, *_weighing(coding, cotangent, codes, outs))
+    block = _lying(coding, cotangent.numel(), cotangent).block_for(len(outs))
+    launch("weigh", -(-cotangent.numel() // block), *_weighing(coding, cotangent, codes, outs))
     return outs
 
 
 def _weighing(coding: Coding, cotangent: Tensor, codes: Tensor, outs: tuple[Tensor, ...]) -> Given:
-    tensors = (cotangent, codes, outs[0], outs[-1])
-    return tensors, (cotangent.numel(), *coding.numbers), (*coding.constants, _block(cotangent, coding))
+    tensors, lying = (cotangent, codes, outs[0], outs[-1]), _lying(coding, cotangent.numel(), cotangent)
+    constants = (*coding.constants, lying.unit, lying.block_for(len(outs)))
+    return tensors, (cotangent.numel(), *coding.numbers), constants
 
 
-def _weigh_by_torch(weights: Sequence[Weight], bits: int, cotangent: Tensor, codes: Tensor, layout: Layout) -> Tensor:
+def _lying(coding: Coding, size: int, x: Tensor) -> Codes:
+    return Codes(coding.bits, coding.are_kinks_rare, size, x.element_size())
+
+
+def _weigh_by_torch(
+    coding: Coding, weights: Sequence[Weight], cotangent: Tensor, codes: Tensor, layout: Layout
+) -> Tensor:
     """The same with torch's operators, for cotangents that are traced, batched or dual."""
-    shape, stride = layout
-    shifts = torch.arange(0, 8, bits, device=codes.device)
-    flat = ((codes.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)).reshape(-1)[: prod(shape)]
-    code = flat.as_strided(shape, stride)
+    code = _lying(coding, prod(layout[0]), cotangent).unpacked(codes).as_strided(*layout)
     found = torch.zeros_like(cotangent)
     for number, weight in enumerate(weights):
         if weight.kind != ZERO:
             part = cotangent if weight.kind == ONE else cotangent * weight.number
             found = torch.where(code == number, part, found)
     return found
-
-
-def _block(x: Tensor, coding: Coding) -> int:
-    """Entries a program of 128 threads, the fastest measured: 32 bytes a thread, 16 with codes of two bits."""
-    return (4096 if coding.bits == 1 else 2048) // x.element_size()
 
 
 # For the front, which launches the kernels itself where it can, and knows codings by their numbers.

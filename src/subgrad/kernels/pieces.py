@@ -136,11 +136,13 @@ class Coding:
         corners: how many kinks there are, one or two.
         regions: the codes of: below, on the lower kink, between, on the upper kink, above, nan.
         weights: of each differentiated operand, by code.
+        are_kinks_rare: whether few entries lie on one; two tensors of 16 bits are equal here and there in every block.
     """
 
     corners: int
     regions: tuple[int, ...]
     weights: tuple[tuple[Weight, ...], ...]
+    are_kinks_rare: bool = True
 
     @cached_property
     def bits(self) -> int:
@@ -163,11 +165,13 @@ class Coding:
     def of(cls, row: Straight, operands: Sequence[Sequence[Corner]], arguments: Arguments) -> Coding:
         """The coding of a call from the corners of each differentiated operand, lowest first."""
         regions = list(zip(*(_region_weights(row, corners, arguments) for corners in operands), strict=True))
-        codes = list(dict.fromkeys(regions))
+        # Those first that most entries have: the second bit is for the others.
+        codes = list(dict.fromkeys([*regions[::2], *regions[1::2]]))
         return cls(
             len(operands[0]),
             tuple(codes.index(region) for region in regions),
             tuple(zip(*codes, strict=True)),
+            are_kinks_rare=len(operands) == 1,
         )
 
 

@@ -3,6 +3,10 @@
 The forward writes the operator's value and a *code* of one or two bits for each entry: on which side of the kinks, or
 on which kink, it lies. The backward reads the cotangent and the codes alone.
 
+Codes of two bits lie in two planes, of which the second is of those who lie on a kink, or are nan. These are few: a
+block that has none leaves its part of that plane as it is, and says so in a flag, after both. ``UNIT`` entries have a
+flag together; 0 if there are none.
+
 Numbers come as the bits of a double, since Triton rounds floats to 32 bits.
 """
 
@@ -72,13 +76,18 @@ def _side(x, place, BELOW: tl.constexpr, ON: tl.constexpr, ABOVE: tl.constexpr, 
 
 
 @triton.jit
+def _plane(size):
+    """The bytes of one plane of bits: a multiple of 16, as for all that is loaded and stored at once."""
+    return (size + 127) // 128 * 16
+
+
+@triton.jit
 def _code_block(
     x_ptr, other_ptr, out_ptr, codes_ptr, start, size, low_bits, high_bits, extra_bits,
     OP: tl.constexpr, OTHER: tl.constexpr, CORNERS: tl.constexpr, BELOW: tl.constexpr, LOW: tl.constexpr,
     BETWEEN: tl.constexpr, HIGH: tl.constexpr, ABOVE: tl.constexpr, NAN: tl.constexpr,
-    BITS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+    BITS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    PER: tl.constexpr = 8 // BITS
     at = start + tl.arange(0, BLOCK)
     inside = at < size
     raw = tl.load(x_ptr + at) if WHOLE else tl.load(x_ptr + at, mask=inside)
@@ -99,15 +108,23 @@ def _code_block(
             code = tl.where(x >= second, ABOVE, code)
         else:
             code = tl.where(x > second, ABOVE, code if HIGH == BETWEEN else tl.where(x == second, HIGH, code))
-    packed = tl.reshape(code, [BLOCK // PER, PER]) << (tl.arange(0, PER) * BITS)[None, :]
-    byte = tl.sum(packed, axis=1).to(tl.uint8)
-    place = start // PER + tl.arange(0, BLOCK // PER)
+    planes = code if BITS == 1 else (code & 1) | (code >> 1 << 8)
+    packed = tl.sum(tl.reshape(planes, [BLOCK // 8, 8]) << tl.arange(0, 8)[None, :], axis=1)
+    place = start // 8 + tl.arange(0, BLOCK // 8)
     if WHOLE:
         tl.store(out_ptr + at, value)
-        tl.store(codes_ptr + place, byte)
+        tl.store(codes_ptr + place, packed.to(tl.uint8))
     else:
         tl.store(out_ptr + at, value, mask=inside)
-        tl.store(codes_ptr + place, byte, mask=place * PER < size)
+        tl.store(codes_ptr + place, packed.to(tl.uint8), mask=place * 8 < size)
+    if BITS == 2:
+        second = packed >> 8
+        is_written = True
+        if UNIT:
+            is_written = tl.max(second, axis=0) > 0
+            tl.store(codes_ptr + 2 * _plane(size) + start // UNIT, is_written.to(tl.uint8))
+        if is_written:
+            tl.store(codes_ptr + _plane(size) + place, second.to(tl.uint8), mask=place * 8 < size)
 
 
 @triton.jit
@@ -115,19 +132,19 @@ def code(
     x_ptr, other_ptr, out_ptr, codes_ptr, size, low_bits, high_bits, extra_bits,
     OP: tl.constexpr, OTHER: tl.constexpr, CORNERS: tl.constexpr, BELOW: tl.constexpr, LOW: tl.constexpr,
     BETWEEN: tl.constexpr, HIGH: tl.constexpr, ABOVE: tl.constexpr, NAN: tl.constexpr,
-    BITS: tl.constexpr, BLOCK: tl.constexpr,
+    BITS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The operator's value, and the code of each entry."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     if start + BLOCK <= size:  # without masks loads are as wide as they can be, whatever the size
         _code_block(
             x_ptr, other_ptr, out_ptr, codes_ptr, start, size, low_bits, high_bits, extra_bits,
-            OP, OTHER, CORNERS, BELOW, LOW, BETWEEN, HIGH, ABOVE, NAN, BITS, BLOCK, True,
+            OP, OTHER, CORNERS, BELOW, LOW, BETWEEN, HIGH, ABOVE, NAN, BITS, UNIT, BLOCK, True,
         )  # fmt: skip
     else:
         _code_block(
             x_ptr, other_ptr, out_ptr, codes_ptr, start, size, low_bits, high_bits, extra_bits,
-            OP, OTHER, CORNERS, BELOW, LOW, BETWEEN, HIGH, ABOVE, NAN, BITS, BLOCK, False,
+            OP, OTHER, CORNERS, BELOW, LOW, BETWEEN, HIGH, ABOVE, NAN, BITS, UNIT, BLOCK, False,
         )  # fmt: skip
 
 
@@ -153,29 +170,53 @@ def _chosen(cotangent, code, w0, w1, w2, w3, K0: tl.constexpr, K1: tl.constexpr,
 
 
 @triton.jit
-def _weigh_block(
-    cotangent_ptr, codes_ptr, out_ptr, other_ptr, start, size, w0, w1, w2, w3, u0, u1, u2, u3,
+def _store_weighed(
+    cotangent, code, out_ptr, other_ptr, at, size, w0, w1, w2, w3, u0, u1, u2, u3,
     K0: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr,
     L0: tl.constexpr, L1: tl.constexpr, L2: tl.constexpr, L3: tl.constexpr,
-    OTHER: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+    OTHER: tl.constexpr, BITS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    PER: tl.constexpr = 8 // BITS
-    at = start + tl.arange(0, BLOCK)
-    inside = at < size
-    cotangent = tl.load(cotangent_ptr + at) if WHOLE else tl.load(cotangent_ptr + at, mask=inside)
-    byte = tl.load(codes_ptr + at // PER) if WHOLE else tl.load(codes_ptr + at // PER, mask=inside)
-    code = (byte.to(tl.int32) >> ((at % PER).to(tl.int32) * BITS)) & ((1 << BITS) - 1)
     result = _chosen(cotangent, code, w0, w1, w2, w3, K0, K1, K2, K3, BITS)
     if WHOLE:
         tl.store(out_ptr + at, result)
     else:
-        tl.store(out_ptr + at, result, mask=inside)
+        tl.store(out_ptr + at, result, mask=at < size)
     if OTHER:
         result = _chosen(cotangent, code, u0, u1, u2, u3, L0, L1, L2, L3, BITS)
         if WHOLE:
             tl.store(other_ptr + at, result)
         else:
-            tl.store(other_ptr + at, result, mask=inside)
+            tl.store(other_ptr + at, result, mask=at < size)
+
+
+@triton.jit
+def _weigh_block(
+    cotangent_ptr, codes_ptr, out_ptr, other_ptr, start, size, w0, w1, w2, w3, u0, u1, u2, u3,
+    K0: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr,
+    L0: tl.constexpr, L1: tl.constexpr, L2: tl.constexpr, L3: tl.constexpr,
+    OTHER: tl.constexpr, BITS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    at = start + tl.arange(0, BLOCK)
+    shift = (at % 8).to(tl.int32)
+    cotangent = tl.load(cotangent_ptr + at) if WHOLE else tl.load(cotangent_ptr + at, mask=at < size)
+    byte = tl.load(codes_ptr + at // 8) if WHOLE else tl.load(codes_ptr + at // 8, mask=at < size)
+    code = (byte.to(tl.int32) >> shift) & 1
+    has_second = BITS == 2
+    if BITS == 2 and UNIT:
+        has_second = tl.load(codes_ptr + 2 * _plane(size) + start // UNIT) != 0
+    if has_second:
+        place = codes_ptr + _plane(size) + at // 8
+        second = tl.load(place) if WHOLE else tl.load(place, mask=at < size)
+        code |= ((second.to(tl.int32) >> shift) & 1) << 1
+        _store_weighed(
+            cotangent, code, out_ptr, other_ptr, at, size, w0, w1, w2, w3, u0, u1, u2, u3,
+            K0, K1, K2, K3, L0, L1, L2, L3, OTHER, 2, WHOLE,
+        )  # fmt: skip
+    else:
+        _store_weighed(
+            cotangent, code, out_ptr, other_ptr, at, size, w0, w1, w2, w3, u0, u1, u2, u3,
+            K0, K1, K2, K3, L0, L1, L2, L3, OTHER, 1, WHOLE,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -183,19 +224,19 @@ def weigh(
     cotangent_ptr, codes_ptr, out_ptr, other_ptr, size, w0, w1, w2, w3, u0, u1, u2, u3,
     K0: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr,
     L0: tl.constexpr, L1: tl.constexpr, L2: tl.constexpr, L3: tl.constexpr,
-    OTHER: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+    OTHER: tl.constexpr, BITS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The cotangent times the weight that each entry's code stands for; for one operand or two."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     if start + BLOCK <= size:
         _weigh_block(
             cotangent_ptr, codes_ptr, out_ptr, other_ptr, start, size, w0, w1, w2, w3, u0, u1, u2, u3,
-            K0, K1, K2, K3, L0, L1, L2, L3, OTHER, BITS, BLOCK, True,
+            K0, K1, K2, K3, L0, L1, L2, L3, OTHER, BITS, UNIT, BLOCK, True,
         )  # fmt: skip
     else:
         _weigh_block(
             cotangent_ptr, codes_ptr, out_ptr, other_ptr, start, size, w0, w1, w2, w3, u0, u1, u2, u3,
-            K0, K1, K2, K3, L0, L1, L2, L3, OTHER, BITS, BLOCK, False,
+            K0, K1, K2, K3, L0, L1, L2, L3, OTHER, BITS, UNIT, BLOCK, False,
         )  # fmt: skip
 
 
