@@ -117,7 +117,8 @@ def _answer(convention: Convention, runs: dict[str, Run | Forked], what: str, *r
         (row,) = rows([name])
         torch.compiler.reset()  # else Dynamo would give up: too many functions of one code
         inputs = row.inputs(size, getattr(torch, dtype), device)
-        make = partial(Run, row, inputs, contender, convention, device, seconds)
+        noise = torch.randn_like(inputs[0], requires_grad=False)
+        make = partial(Run, row, inputs, noise, contender, convention, device, seconds)
         runs[contender] = Forked(make) if device == "cpu" and "compiled" not in contender and CAN_FORK else make()
         return None
     return getattr(runs[rest[0]], what)()

@@ -98,7 +98,7 @@ def benchmark(
     like: str | Convention = "min-norm",
     contenders: Sequence[str] = CONTENDERS,
     repeats: int = 24,
-    seconds: float = 0.005,
+    seconds: float | None = None,
     command: str = "",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Benchmark:
@@ -107,10 +107,11 @@ def benchmark(
     Args:
         like: the convention that the contenders "subgrad" run under.
         repeats: how often each contender has its turn.
-        seconds: about how long a turn is.
+        seconds: about how long a turn is, at least; longer on a GPU, which a process has to wait for at either end.
         progress: told what is being measured.
     """
     chosen = convention(like)
+    seconds = seconds or (0.005 if device == "cpu" else 0.03)
     copies: dict[tuple[str, int], list[float]] = {}
     times: dict[Key, list[tuple[float, float, float]]] = {}
     kept: dict[Key, int] = {}

@@ -20,14 +20,25 @@ from subgrad.conventions import Convention
 class Run:
     """A contender, warmed up."""
 
-    def __init__(self, row: Row, inputs: list[Tensor], contender: str, chosen: Convention, device: str, seconds: float):
+    def __init__(
+        self,
+        row: Row,
+        inputs: list[Tensor],
+        noise: Tensor,
+        contender: str,
+        chosen: Convention,
+        device: str,
+        seconds: float,
+    ):
+        """``noise`` is what the cotangent is made of: an entry for each of an input, of which results have no more."""
         self.row, self.inputs, self.device = row, inputs, device
         self.scope = partial(use, chosen)
         self.call: Callable[..., Tensor] = torch.compile(row.call) if "compiled" in contender else row.call
         self.clock = Clock(device, seconds)
         self.random, self.gaps = Random(), [torch.empty(0)]
         with self.scope(), functorch_config.patch(donated_buffer=False):
-            self.cotangent = torch.randn_like(self.forward().detach())
+            out = self.forward()
+            self.cotangent = noise[: out.numel()].view_as(out)
             self.clock.calibrate(self.both)
 
     def forward(self) -> Tensor:
