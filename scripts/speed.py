@@ -32,15 +32,18 @@ subgrad bench --show mine.json
 
 - *both*: forward and backward. *torch / subgrad*: above 1, subgrad is the faster one. Each is measured in a process of
   its own, torch's without any kernel of ours. All keep the memory that they free and use it again at once, as
-  allocators for numerical work do: else what is measured on a CPU is how the system gives it back. At every turn they
-  put what they work on elsewhere, since where it happens to lie makes a difference too.
+  allocators for numerical work do: else what is measured on a CPU is how the system gives it back. There, every turn is
+  a process that has done nothing yet, and puts what it works on elsewhere: what was done before, and where memory
+  happens to lie, make a difference too. (`rows_cpu_16mi` and `rows_cpu_16threads` are older: eight turns a process.)
 - *torch, again*: torch in a second process, in which all is equal. *torch / torch, again* is how far apart equal things
   were measured there; what subgrad differs by less says nothing.
 - *with* `subgrad build`: calls like earlier ones were answered in C++, without Python.
-- *of the limit*: the time in which a copy of as many entries, measured in the same run, would move what backward has
-  to move, over the time it took. That is the cotangent, read, and a gradient for each operand, written; and the kept
-  bits, where less than a byte an entry is kept. At small sizes all is overhead; what fits in a cache may exceed 100%.
-  Selections (`amax`, `sort`, ...) do not move whole tensors: no limit is given for them.
+- *of the limit*: the time in which a copy of as many entries, measured in the same run, would move what has to move,
+  over the time it took. Forward that is the operands, read, and the result, written: a copy, if there is one operand.
+  Backward it is the cotangent, read, and a gradient for each operand, written; and the kept bits, where less than a
+  byte an entry is kept. At small sizes all is overhead. More than 100% is what fits in a cache, and `abs`, whose second
+  bits are read only where there are any. Selections (`amax`, `sort`, ...) do not move whole tensors: no limit is given
+  for them.
 - *kept*: bytes for each entry of one operand, held from forward to backward; the result itself is not counted, inputs
   that the graph holds are.
 - What overwrites its input (`relu_`, ...) is given a copy to overwrite, in every column alike.

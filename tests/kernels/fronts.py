@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from typing import Any
 
 import torch
 from kernels.calls import CALLS, CONVENTIONS, IN_PLACE, assert_same_bits, every_number, outcome
+from kernels.processes import run_apart
 from torch import Tensor
 
 import subgrad
@@ -49,12 +48,7 @@ def python_run_by(call: Callable[[], Any]) -> list[str]:
 
 def run_unwatched(device: str) -> None:
     """The tests in `unwatched.py` for a device, in a process of their own."""
-    tests = Path(__file__).with_name("unwatched.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", device, str(tests)]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout
+    run_apart("unwatched.py", "-k", device)
 
 
 def assert_same_as_in_python(name: str, dtype: torch.dtype, device: str) -> None:

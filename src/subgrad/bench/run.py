@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from typing import Any
@@ -97,11 +99,12 @@ class Clock:
         self._is_long = milliseconds > 0.2
 
     def __call__(self, call: Callable[[], Any]) -> float:
-        if self._device == "cpu":
-            return self._by_host(call)
-        call()  # for which the device leaves another process, and wakes up
-        torch.cuda.synchronize()
-        return self._by_device(call) if self._is_long else self._by_host(call, torch.cuda.synchronize)
+        with _without_collections():
+            if self._device == "cpu":
+                return self._by_host(call)
+            call()  # for which the device leaves another process, and wakes up
+            torch.cuda.synchronize()
+            return self._by_device(call) if self._is_long else self._by_host(call, torch.cuda.synchronize)
 
     def _by_host(self, call: Callable[[], Any], wait: Callable[[], None] = lambda: None) -> float:
         begin = time.perf_counter()
@@ -120,3 +123,15 @@ class Clock:
         end.record()
         torch.cuda.synchronize()
         return start.elapsed_time(end) / self._calls
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Python looks for garbage after so many objects: in every turn of a contender at the same place."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -77,8 +77,8 @@ def _side(x, place, BELOW: tl.constexpr, ON: tl.constexpr, ABOVE: tl.constexpr, 
 
 @triton.jit
 def _plane(size):
-    """The bytes of one plane of bits: a multiple of 16, as for all that is loaded and stored at once."""
-    return (size + 127) // 128 * 16
+    """The bytes of one of two planes, as in `codes`."""
+    return (size // 128 + 1) * 16
 
 
 @triton.jit

@@ -28,7 +28,8 @@ NONE = "-"
 RIVALS = {ours: torchs for torchs, ours in (CONTENDERS, COMPILED)} | {AGAIN: "torch"}  # what each is held against
 NOTE = (
     "torch / this: the time of both there over the time here. "
-    "of limit: what has to be moved, at the bandwidth of a copy of as many entries, over the time it took. "
+    "of limit: what has to be moved, at the bandwidth of a copy of as many entries, over the time it took; "
+    "tensors forward, and bits that were kept backward, too. "
     "kept: bytes held from forward to backward, the result aside."
 )
 # The bars of the picture, from the top, in colours that the colour-blind can tell apart.
@@ -83,17 +84,16 @@ def _line(timing: Timing, copy: float, torchs: float | None) -> Line:
     return Line(
         timing,
         None if torchs is None else torchs / timing.both,
-        _share(timing, forward, copy, timing.forward),
-        _share(timing, backward, copy, timing.backward),
+        _share(timing, forward, 0, copy, timing.forward),
+        # Bits are a form that the least possible can take; whole tensors and masks of bytes are not.
+        _share(timing, backward, timing.kept if timing.kept < timing.size else 0, copy, timing.backward),
     )
 
 
-def _share(timing: Timing, tensors: int | None, copy: float, took: float) -> float | None:
+def _share(timing: Timing, tensors: int | None, bits: int, copy: float, took: float) -> float | None:
     if tensors is None:
         return None
     tensor = timing.size * getattr(torch, timing.dtype).itemsize
-    # Bits are a form that the least possible can take; whole tensors and masks of bytes are not.
-    bits = timing.kept if timing.kept < timing.size else 0
     return copy * (tensors * tensor + bits) / (2 * tensor) / took
 
 

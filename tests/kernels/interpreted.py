@@ -1,0 +1,89 @@
+"""The Triton kernels on a CPU, by Triton's interpreter. Run by `test_triton.py`, in a process that is switched to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from kernels.calls import assert_same_bits, cotangent
+from torch import Tensor
+
+import subgrad
+from subgrad.apply.operators import operator
+from subgrad.apply.plan import plan
+from subgrad.kernels import codes, packed
+from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, coding_of
+from subgrad.kinks.overloads import overload
+
+kernels = pytest.importorskip("subgrad.kernels.triton_kernels")
+TENSORS = ((128, torch.float32), (2500, torch.float32), (1300, torch.float64))  # blocks are of 1024 and 512
+CALLS: dict[str, dict[str, Any]] = {  # of which torch has the same values on CPU and CUDA
+    "relu": {},
+    "clamp": {"min": -1.0, "max": 2.0},
+    "abs": {},
+    "leaky_relu": {"negative_slope": -0.25},
+    "maximum": {"other": None},
+}
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "launch", launch)
+
+
+def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any) -> None:
+    getattr(kernels, name)[programs,](*tensors, *numbers, *constants)
+
+
+def inputs(size: int, dtype: torch.dtype) -> Tensor:
+    """Far from kinks, but for some in the middle: of many blocks some have none."""
+    x = (torch.arange(size) % 17 / 16 + 0.03125).to(dtype) * (-1) ** torch.arange(size)
+    x[size // 2 : size // 2 + 7] = torch.tensor([0.0, -1.0, 2.0, 0.5, -0.5, 3.0, -3.0], dtype=dtype)
+    return x
+
+
+@pytest.mark.parametrize("op", CALLS)
+@pytest.mark.parametrize("convention", ["min-norm", "mean"])
+def test_values_and_gradients(op: str, convention: str) -> None:
+    for size, dtype in TENSORS:
+        given = {"self": inputs(size, dtype).requires_grad_(), **CALLS[op]}
+        if "other" in given:
+            given["other"] = inputs(size, dtype).flip(0).requires_grad_()
+        compare(op, convention, given)
+
+
+def test_without_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codes, "MOST_FLAGS", 0)
+    test_values_and_gradients("abs", "min-norm")
+
+
+def compare(op: str, convention: str, arguments: dict[str, Any]) -> None:
+    operands = [name for name, value in arguments.items() if isinstance(value, Tensor)]
+    tensors = [arguments[name] for name in operands]
+    with subgrad.use(convention):
+        wanted = overload(op)(*operator(op).args(arguments))
+    gradients = torch.autograd.grad(wanted, tensors, cotangent(wanted))
+    planned = plan(operator(op), subgrad.Convention(convention), arguments)
+    row = STRAIGHT[op] if len(operands) == 1 else BETWEEN_TENSORS[op, operands[1]]
+    coding = coding_of(row, planned, arguments, tuple(operands))
+    assert coding is not None
+    call = packed.Call(row.value(arguments), row.numbers(arguments), coding, "none" if len(operands) == 1 else "tensor")
+    x, *others = (tensor.detach() for tensor in tensors)
+    out = torch.empty_like(x)
+    held = dirty(packed.write, call, x, others[0] if others else None, out)
+    assert_same_bits(out, wanted)
+    found = tuple(torch.empty_like(x) for _ in tensors)
+    given = packed._weighing(coding, cotangent(wanted), held, found)
+    launch("weigh", -(-x.numel() // given[-1][-1]), *given)
+    layout = (x.shape, x.stride())
+    for weights, one, other in zip(coding.weights, found, gradients, strict=True):
+        assert_same_bits(one, other)
+        assert_same_bits(packed._weigh_by_torch(coding, weights, cotangent(wanted), held, layout), other)
+
+
+def dirty(write: Any, *args: Any) -> Tensor:
+    """Codes where memory was full of ones: what is not written shows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "empty", lambda *size, **kwargs: torch.full(size, 255, **kwargs))
+        return write(*args)
