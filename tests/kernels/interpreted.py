@@ -1,4 +1,4 @@
-"""The Triton kernels on a CPU, by Triton's interpreter. Run by `test_triton.py`, in a process that is switched to it."""
+"""The Triton kernels on a CPU, by Triton's interpreter. Run by `test_triton.py`, in a process of its own."""
 
 from __future__ import annotations
 
