@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from subgrad.bench import measure
-from subgrad.bench.apart import Forked
+from subgrad.bench.apart import CAN_FORK, Forked
 from subgrad.bench.measure import AGAIN, COMPILED, CONTENDERS, Benchmark, Copy, Timing
 from subgrad.bench.rows import rows
 from subgrad.cli import main
@@ -119,6 +119,7 @@ def test_processes_are_renewed_on_a_cpu(repeats: int, device: str, wanted: list[
     assert measure.rounds(repeats, device, CONTENDERS) == wanted
 
 
+@pytest.mark.skipif(not CAN_FORK, reason="processes are not forked here")
 class TestForked:
     """A turn in a process of its own."""
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -21,6 +21,7 @@ from subgrad.bench.rows import Row, rows
 from subgrad.bench.run import Run
 from subgrad.conventions import Convention
 
+CAN_FORK = sys.platform == "linux"  # where what torch has loaded survives it
 _SERVE = "from subgrad.bench.apart import serve; serve()"
 # Memory that is freed stays with the process, and is used again at once: else what is measured on a CPU is how pages
 # come back, or how many places a result goes round in (glibc keeps seven pieces from each of its lists).
@@ -124,9 +125,6 @@ def _answer(convention: Convention, runs: dict[str, Run | Forked], what: str, *r
     return getattr(runs[rest[0]], what)()
 
 
-CAN_FORK = hasattr(os, "fork")
-
-
 class Forked:
     """A contender made anew for every question, in a process of its own.
 
@@ -158,7 +156,7 @@ class Forked:
             raise RuntimeError(error)
         return found
 
-    def _tell(self, what: str, to: int) -> None:
+    def _tell(self, what: str, to: int) -> NoReturn:
         """In the child, which ends here whatever is raised."""
         try:
             answer: tuple[Any, str | None] = getattr(self._make(), what)(), None
