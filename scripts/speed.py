@@ -34,8 +34,8 @@ subgrad bench --show mine.json
   its own, torch's without any kernel of ours. All keep the memory that they free and use it again at once, as
   allocators for numerical work do: else what is measured on a CPU is how the system gives it back. There, every turn is
   a process that has done nothing yet, and puts what it works on elsewhere: what was done before, and where memory
-  happens to lie, make a difference too. (Records of a Xeon
-  and of 16 Mi are older: eight turns a process.)
+  happens to lie, make a difference too. (Records of a Xeon and of
+  16 Mi are older: eight turns a process.)
 - *torch, again*: torch in a second process, in which all is equal. *torch / torch, again* is how far apart equal things
   were measured there; what subgrad differs by less says nothing.
 - *with* `subgrad build`: calls like earlier ones were answered in C++, without Python.

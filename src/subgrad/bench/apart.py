@@ -57,10 +57,7 @@ class Apart:
         answer = process.stdout.readline()
         if not answer:
             raise RuntimeError(f"the process that measures {self._convention} ended with status {process.wait()}")
-        found, error = json.loads(answer)
-        if error:
-            raise RuntimeError(error)
-        return found
+        return _found(answer)
 
     def __enter__(self) -> Apart:
         return self
@@ -69,6 +66,13 @@ class Apart:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+
+
+def _found(answer: str) -> Any:
+    found, error = json.loads(answer)
+    if error:
+        raise RuntimeError(error)
+    return found
 
 
 class ApartRun:
@@ -151,10 +155,7 @@ class Forked:
         _, status = os.waitpid(child, 0)
         if not answer:
             raise RuntimeError(f"the process of one turn ended with status {status}")
-        found, error = json.loads(answer)
-        if error:
-            raise RuntimeError(error)
-        return found
+        return _found(answer)
 
     def _tell(self, what: str, to: int) -> NoReturn:
         """In the child, which ends here whatever is raised."""

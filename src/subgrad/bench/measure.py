@@ -107,7 +107,7 @@ def benchmark(
     Args:
         like: the convention that the contenders "subgrad" run under.
         repeats: how often each contender has its turn.
-        seconds: about how long a turn is, at least; longer on a GPU, which a process has to wait for at either end.
+        seconds: about how long a turn is, at least; at first longer on a GPU, where short ones read wrong.
         progress: told what is being measured.
     """
     chosen = convention(like)
