@@ -216,6 +216,20 @@ def test_more_than_two_to_the_31() -> None:
     assert x.grad[1 << 31] == 3
 
 
+@pytest.mark.parametrize("size", [(1 << 31) - 60, (1 << 31) + 24])
+def test_two_bits_around_two_to_the_31(size: int) -> None:
+    x = torch.full((size,), -1.0, device="cuda", dtype=torch.bfloat16)
+    x[-5:] = torch.tensor([0.0, 2.0, float("nan"), 2.0, 0.0])
+    x.requires_grad_()
+    with subgrad.use("min-norm"):
+        out = torch.abs(x)
+    assert is_packed(out)
+    out.backward(torch.full_like(out, 3.0))
+    assert x.grad is not None
+    assert x.grad[-6:].tolist() == [-3, 0, 3, 0, 3, 0]
+    assert (x.grad[:-5] == -3).all()
+
+
 def test_batched_cotangents_and_forward_over_reverse() -> None:
     x = torch.tensor([-1.0, 0.0, 0.5, 1.0, 2.0], device="cuda", requires_grad=True)
     with subgrad.use("mean"):
@@ -228,15 +242,24 @@ def test_batched_cotangents_and_forward_over_reverse() -> None:
         assert hessian.diagonal().tolist() == [0, 0.5, 2, 0.5, 0]
 
 
-def test_saved_tensor_hooks_see_the_codes() -> None:
+@pytest.mark.parametrize(
+    ("name", "convention", "size"),
+    [
+        ("relu", "min-norm", 125),
+        ("abs", "min-norm", 2 * 128 + 1),  # two planes, and one flag
+        ("maximum, number", "mean", 2 * 128 + 1),
+        ("maximum, constants", "mean", 2 * 128),  # equal here and there in every block: no flag
+    ],
+)
+def test_saved_tensor_hooks_see_the_codes(name: str, convention: str, size: int) -> None:
     x = torch.randn(1000, device="cuda", requires_grad=True)
     sizes = []
     with (
-        subgrad.use("min-norm"),
+        subgrad.use(convention),
         torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t),
     ):
-        torch.relu(x)
-    assert sizes == [125]
+        CALLS[name](x)
+    assert sizes == [size]
 
 
 def test_without_triton_the_plain_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,9 @@ class Coding:
         return *kinds, len(self.weights) == 2, self.bits
 
     @classmethod
-    def of(cls, row: Straight, operands: Sequence[Sequence[Corner]], arguments: Arguments) -> Coding:
+    def of(
+        cls, row: Straight, operands: Sequence[Sequence[Corner]], arguments: Arguments, are_kinks_rare: bool
+    ) -> Coding:
         """The coding of a call from the corners of each differentiated operand, lowest first."""
         regions = list(zip(*(_region_weights(row, corners, arguments) for corners in operands), strict=True))
         # Those first that most entries have: the second bit is for the others.
@@ -171,7 +173,7 @@ class Coding:
             len(operands[0]),
             tuple(codes.index(region) for region in regions),
             tuple(zip(*codes, strict=True)),
-            are_kinks_rare=len(operands) == 1,
+            are_kinks_rare,
         )
 
 
@@ -197,12 +199,15 @@ def is_number_for(x: Tensor, constant: Tensor) -> bool:
     return bool(x.ndim) and not constant.ndim and constant.dtype is x.dtype and constant.device == x.device
 
 
-def coding_of(row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...]) -> Coding | None:
+def coding_of(
+    row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...], are_kinks_rare: bool = True
+) -> Coding | None:
     """How the regions of a call are coded; None where torch decides at a kink and the table cannot say what."""
     meetings = sorted(plan.meetings, key=lambda meeting: _place(meeting, arguments))
     if not 1 <= len(meetings) <= 2 or any(meeting.element is None for meeting in meetings):
         return None
-    return Coding.of(row, [[_corner(meeting, name) for meeting in meetings] for name in operands], arguments)
+    corners = [[_corner(meeting, name) for meeting in meetings] for name in operands]
+    return Coding.of(row, corners, arguments, are_kinks_rare)
 
 
 def _place(meeting: Meeting, arguments: Arguments) -> float:
