@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from subgrad.bench.measure import Benchmark
-from subgrad.report.bench import NONE, RIVALS, Line, front, groups, lines, milliseconds, ratio, share
+from subgrad.bench.measure import RIVALS, Benchmark
+from subgrad.report.bench import NONE, Line, front, groups, lines, milliseconds, ratio, share
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "benchmarks" / "records"

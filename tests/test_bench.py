@@ -46,6 +46,8 @@ RECORD = Benchmark(
         Timing("of the past", "torch", "float32", 1024, forward=1.0, backward=0.5, both=2.0, kept=0),
         Timing("abs", "torch", "float32", 64, forward=1.0, backward=1.0, both=2.0, kept=0),
         Timing("relu", "torch", "bfloat16", 1024, forward=0.5, backward=4.0, both=5.0, kept=2048),
+        Timing("clamp", "torch", "float32", 1024, forward=1.0, backward=1.0, both=2.0, kept=4096),
+        Timing("clamp", "subgrad", "float32", 1024, forward=1.0, backward=1.0, both=1.0, kept=4096, ratio=1.5),
     ),
 )
 SHOWN = {
@@ -58,6 +60,9 @@ SHOWN = {
         ("", "subgrad, compiled", "1.000", "1.250", "2.500", "1.20", "100%", "80%", "1"),
     ),
     "torch again is held against torch": (("", "torch, again", "1.250", "2.500", "4.100", "0.98", "80%", "40%", "4"),),
+    "the ratio by turns, where there is one": (
+        ("", "subgrad", "1.000", "1.000", "1.000", "1.50", "100%", "100%", "4"),
+    ),
     "two operands are three tensors": (("maximum(x, y)", "torch", "3.000", "6.000", "9.000", "-", "50%", "25%", "8"),),
     "what is overwritten is copied first": (("relu_", "torch", "4.000", "4.000", "8.000", "-", "50%", "25%", "0"),),
     "selections and rows of the past have no limit": (
@@ -110,6 +115,17 @@ def test_no_contender_always_has_the_first_turn() -> None:
 
     turns: Any = measure._by_turns(dict.fromkeys("abc", Once()), 3)  # type: ignore[arg-type]
     assert "".join(key for key, _ in turns) == "abccabbca"
+
+
+def test_ratios_are_taken_turn_by_turn() -> None:
+    """On a machine that is slow for half of the time, which the median of one contender falls into."""
+    torchs, ours = (("relu", contender, "float32", 64) for contender in CONTENDERS)
+    times = {
+        torchs: [(1.0, 1.0, both) for both in (20.0, 20.0, 20.0, 40.0, 40.0)],
+        ours: [(1.0, 1.0, both) for both in (10.0, 10.0, 20.0, 20.0, 20.0)],
+    }
+    assert measure._timing(ours, times, 0) == Timing(*ours, 1.0, 1.0, 20.0, 0, ratio=2.0)
+    assert measure._timing(torchs, times, 0).ratio is None
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def compare(op: str, convention: str, arguments: dict[str, Any]) -> None:
     gradients = torch.autograd.grad(wanted, tensors, cotangent(wanted))
     planned = plan(operator(op), subgrad.Convention(convention), arguments)
     row = STRAIGHT[op] if len(operands) == 1 else BETWEEN_TENSORS[op, operands[1]]
-    coding = coding_of(row, planned, arguments, tuple(operands), are_kinks_rare=len(operands) == 1)
+    coding = coding_of(row, planned, arguments, tuple(operands))
     assert coding is not None
     call = packed.Call(row.value(arguments), row.numbers(arguments), coding, "none" if len(operands) == 1 else "tensor")
     x, *others = (tensor.detach() for tensor in tensors)

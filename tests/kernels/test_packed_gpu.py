@@ -248,7 +248,8 @@ def test_batched_cotangents_and_forward_over_reverse() -> None:
         ("relu", "min-norm", 125),
         ("abs", "min-norm", 2 * 128 + 1),  # two planes, and one flag
         ("maximum, number", "mean", 2 * 128 + 1),
-        ("maximum, constants", "mean", 2 * 128),  # equal here and there in every block: no flag
+        ("maximum, constants", "mean", 2 * 128 + 1),
+        ("maximum of two", "mean", 2 * 128),  # no flag
     ],
 )
 def test_saved_tensor_hooks_see_the_codes(name: str, convention: str, size: int) -> None:

@@ -22,13 +22,19 @@ from subgrad.kernels import front
 CONTENDERS = ("torch", "subgrad")
 COMPILED = ("torch, compiled", "subgrad, compiled")
 AGAIN = "torch, again"  # in one more process, of which all is equal: how far apart equal things are measured here
+RIVALS = {ours: torchs for torchs, ours in (CONTENDERS, COMPILED)} | {AGAIN: "torch"}  # what each is held against
 TURNS = 8  # in one set of processes
 Key = tuple[str, str, str, int]  # row, contender, dtype, size
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One row of one contender: medians, in milliseconds, and the bytes held between forward and backward."""
+    """One row of one contender: medians, in milliseconds, and the bytes held between forward and backward.
+
+    Attributes:
+        ratio: the time of both of its rival over its own, turn by turn: the median of that. What is fast in half of all
+            turns and slow in the others has a median that is anywhere between; turns side by side are mostly alike.
+    """
 
     row: str
     contender: str
@@ -38,6 +44,7 @@ class Timing:
     backward: float
     both: float
     kept: int
+    ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,7 @@ def benchmark(
         str(chosen),
         command,
         tuple(Copy(*key, median(found)) for key, found in copies.items()),
-        tuple(_timing(*key, found, kept[key]) for key, found in times.items()),
+        tuple(_timing(key, times, kept[key]) for key in times),
         front.is_used(),
     )
 
@@ -171,11 +178,12 @@ def _by_turns(runs: dict[Key, ApartRun], turns: int) -> Iterator[tuple[Key, tupl
         order.rotate()
 
 
-def _timing(
-    row: str, contender: str, dtype: str, size: int, times: Sequence[tuple[float, float, float]], kept: int
-) -> Timing:
-    forward, backward, both = (median(each) for each in zip(*times, strict=True))
-    return Timing(row, contender, dtype, size, forward, backward, both, kept)
+def _timing(key: Key, times: dict[Key, list[tuple[float, float, float]]], kept: int) -> Timing:
+    row, contender, dtype, size = key
+    forward, backward, both = (median(each) for each in zip(*times[key], strict=True))
+    torchs = times.get((row, RIVALS.get(contender, ""), dtype, size))
+    by_turns = [] if torchs is None else [one[-1] / other[-1] for one, other in zip(torchs, times[key], strict=True)]
+    return Timing(row, contender, dtype, size, forward, backward, both, kept, median(by_turns) if by_turns else None)
 
 
 def rounds(repeats: int, device: str, contenders: Sequence[str]) -> list[int]:

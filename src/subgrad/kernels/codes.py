@@ -16,13 +16,13 @@ class Codes:
 
     Attributes:
         bits: of a code.
-        are_seconds_rare: whether few entries have a code of which the second bit is set.
+        has_flags: whether blocks have one, unless they are too many.
         size: how many entries there are.
         width: of an entry of the tensor, in bytes.
     """
 
     bits: int
-    are_seconds_rare: bool
+    has_flags: bool
     size: int
     width: int
 
@@ -42,12 +42,12 @@ class Codes:
     @property
     def plane(self) -> int:
         """The bytes of one of two planes: a multiple of 16, of which many can be read at once."""
-        return (self.size // 128 + 1) * 16
+        return ((self.size - 1) // 128 + 1) * 16
 
     @property
     def flags(self) -> int:
         """How many blocks have a flag; of more than a constant none has, and all write both planes."""
-        return self.blocks if self.bits == 2 and self.are_seconds_rare and self.blocks <= MOST_FLAGS else 0
+        return self.blocks if self.bits == 2 and self.has_flags and self.blocks <= MOST_FLAGS else 0
 
     @property
     def bytes(self) -> int:

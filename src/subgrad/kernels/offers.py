@@ -115,7 +115,7 @@ class PackedSelection:
             return None
         if kind not in plan.notes:
             operands = tuple(name for name in ("self", second) if name in plan.names)
-            coding = coding_of(row, plan, arguments, operands, are_kinks_rare=kind == "number")
+            coding = coding_of(row, plan, arguments, operands)
             numbers = row.numbers(arguments)
             plan.notes[kind] = coding and packed.Call(row.value(arguments), numbers, coding, kind)
         call = plan.notes[kind]

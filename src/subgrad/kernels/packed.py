@@ -219,7 +219,7 @@ def _weighing(coding: Coding, cotangent: Tensor, codes: Tensor, outs: tuple[Tens
 
 
 def _lying(coding: Coding, size: int, x: Tensor) -> Codes:
-    return Codes(coding.bits, coding.are_kinks_rare, size, x.element_size())
+    return Codes(coding.bits, coding.has_flags, size, x.element_size())
 
 
 def _weigh_by_torch(

@@ -136,13 +136,14 @@ class Coding:
         corners: how many kinks there are, one or two.
         regions: the codes of: below, on the lower kink, between, on the upper kink, above, nan.
         weights: of each differentiated operand, by code.
-        are_kinks_rare: whether few entries lie on one; two tensors of 16 bits are equal here and there in every block.
+        has_flags: whether blocks say if they hold a kink or nan. With two gradients that costs more than it saves where
+            all do, as two random tensors of 16 bits are equal here and there in every block; with one it does not.
     """
 
     corners: int
     regions: tuple[int, ...]
     weights: tuple[tuple[Weight, ...], ...]
-    are_kinks_rare: bool = True
+    has_flags: bool = True
 
     @cached_property
     def bits(self) -> int:
@@ -162,9 +163,7 @@ class Coding:
         return *kinds, len(self.weights) == 2, self.bits
 
     @classmethod
-    def of(
-        cls, row: Straight, operands: Sequence[Sequence[Corner]], arguments: Arguments, are_kinks_rare: bool
-    ) -> Coding:
+    def of(cls, row: Straight, operands: Sequence[Sequence[Corner]], arguments: Arguments) -> Coding:
         """The coding of a call from the corners of each differentiated operand, lowest first."""
         regions = list(zip(*(_region_weights(row, corners, arguments) for corners in operands), strict=True))
         # Those first that most entries have: the second bit is for the others.
@@ -173,7 +172,7 @@ class Coding:
             len(operands[0]),
             tuple(codes.index(region) for region in regions),
             tuple(zip(*codes, strict=True)),
-            are_kinks_rare,
+            has_flags=len(operands) == 1,
         )
 
 
@@ -199,15 +198,12 @@ def is_number_for(x: Tensor, constant: Tensor) -> bool:
     return bool(x.ndim) and not constant.ndim and constant.dtype is x.dtype and constant.device == x.device
 
 
-def coding_of(
-    row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...], are_kinks_rare: bool = True
-) -> Coding | None:
+def coding_of(row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...]) -> Coding | None:
     """How the regions of a call are coded; None where torch decides at a kink and the table cannot say what."""
     meetings = sorted(plan.meetings, key=lambda meeting: _place(meeting, arguments))
     if not 1 <= len(meetings) <= 2 or any(meeting.element is None for meeting in meetings):
         return None
-    corners = [[_corner(meeting, name) for meeting in meetings] for name in operands]
-    return Coding.of(row, corners, arguments, are_kinks_rare)
+    return Coding.of(row, [[_corner(meeting, name) for meeting in meetings] for name in operands], arguments)
 
 
 def _place(meeting: Meeting, arguments: Arguments) -> float:

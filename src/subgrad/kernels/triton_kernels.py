@@ -78,7 +78,7 @@ def _side(x, place, BELOW: tl.constexpr, ON: tl.constexpr, ABOVE: tl.constexpr, 
 @triton.jit
 def _plane(size):
     """The bytes of one of two planes, as in `codes`."""
-    return (size // 128 + 1) * 16
+    return ((size - 1) // 128 + 1) * 16
 
 
 @triton.jit

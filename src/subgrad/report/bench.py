@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from subgrad.bench.measure import AGAIN, COMPILED, CONTENDERS, Benchmark, Timing
+from subgrad.bench.measure import RIVALS, Benchmark, Timing
 from subgrad.bench.rows import SELECTIONS, Row, rows
 
 # In two lines, so that a table fits a terminal.
@@ -25,9 +25,8 @@ COLUMNS = (
     "kept\nB/entry",
 )
 NONE = "-"
-RIVALS = {ours: torchs for torchs, ours in (CONTENDERS, COMPILED)} | {AGAIN: "torch"}  # what each is held against
 NOTE = (
-    "torch / this: the time of both there over the time here. "
+    "torch / this: the time of both there over the time here, the median of turns. "
     "of limit: what has to be moved, at the bandwidth of a copy of as many entries, over the time it took; "
     "tensors forward, and bits that were kept backward, too. "
     "kept: bytes held from forward to backward, the result aside."
@@ -81,9 +80,10 @@ def lines(record: Benchmark, dtype: str, size: int) -> list[Line]:
 
 def _line(timing: Timing, copy: float, torchs: float | None) -> Line:
     forward, backward = _tensors_moved(timing.row)
+    of_medians = None if torchs is None else torchs / timing.both  # all that older records have
     return Line(
         timing,
-        None if torchs is None else torchs / timing.both,
+        timing.ratio or of_medians,
         _share(timing, forward, 0, copy, timing.forward),
         # Bits are a form that the least possible can take; whole tensors and masks of bytes are not.
         _share(timing, backward, timing.kept if timing.kept < timing.size else 0, copy, timing.backward),
