@@ -30,12 +30,15 @@ subgrad bench --show mine.json
 
 ## How to read it
 
-- *both*: forward and backward. *torch / subgrad*: above 1, subgrad is the faster one. Each is measured in a process of
-  its own, torch's without any kernel of ours. All keep the memory that they free and use it again at once, as
-  allocators for numerical work do: else what is measured on a CPU is how the system gives it back. There, every turn is
-  a process that has done nothing yet, and puts what it works on elsewhere: what was done before, and where memory
-  happens to lie, make a difference too. (Records of a Xeon and of
-  16 Mi are older: eight turns a process.)
+- *both*: forward and backward. Each is measured in a process of its own, torch's without any kernel of ours. All keep
+  the memory that they free and use it again at once, as allocators for numerical work do: else what is measured on a
+  CPU is how the system gives it back. There, every turn is a process that has done nothing yet, and puts what it works
+  on elsewhere: what was done before, and where memory happens to lie, make a difference too. (`rows_cpu_16mi` and
+  `rows_cpu_16threads` are older: eight turns a process.)
+- *torch / subgrad*: above 1, subgrad is the faster one. Each turn of one is held against the turn of the other beside
+  it, and the median of that is shown: a shared machine can be slow for half of the time, and the median of one
+  contender then falls on the fast half, that of another on the slow one. Records that are older than this (of the H200,
+  `rows_cpu_64ki_again`, and the two above) have the quotient of medians.
 - *torch, again*: torch in a second process, in which all is equal. *torch / torch, again* is how far apart equal things
   were measured there; what subgrad differs by less says nothing.
 - *with* `subgrad build`: calls like earlier ones were answered in C++, without Python.
