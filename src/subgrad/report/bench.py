@@ -26,7 +26,7 @@ COLUMNS = (
 )
 NONE = "-"
 NOTE = (
-    "torch / this: the time of both there over the time here, the median of turns. "
+    "torch / this: the time of both there over the time here, the median over turns (older records: of medians). "
     "of limit: what has to be moved, at the bandwidth of a copy of as many entries, over the time it took; "
     "tensors forward, and bits that were kept backward, too. "
     "kept: bytes held from forward to backward, the result aside."
