@@ -95,7 +95,7 @@ def packed_codes(coding: Coding, x: torch.Tensor, low: float, high: float) -> to
         if coding.corners == 2 and number >= high:
             region = 3 if number == high else 4
         codes.append(coding.regions[region])
-    codes += [0] * (128 - len(codes) % 128)
+    codes += [0] * (-len(codes) % 128)
     planes = [[code >> plane & 1 for code in codes] for plane in range(coding.bits)]
     packed = [
         sum(bit << at % 8 for at, bit in enumerate(plane[i : i + 8]))

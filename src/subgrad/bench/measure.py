@@ -25,6 +25,7 @@ AGAIN = "torch, again"  # in one more process, of which all is equal: how far ap
 RIVALS = {ours: torchs for torchs, ours in (CONTENDERS, COMPILED)} | {AGAIN: "torch"}  # what each is held against
 TURNS = 8  # in one set of processes
 Key = tuple[str, str, str, int]  # row, contender, dtype, size
+Turn = tuple[float, float, float]  # milliseconds of forward, backward, both
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,13 @@ def benchmark(
     Args:
         like: the convention that the contenders "subgrad" run under.
         repeats: how often each contender has its turn.
-        seconds: about how long a turn is, at least; at first longer on a GPU, where short ones read wrong.
+        seconds: about how long a turn is, at least; if not given, longer on a GPU, where short ones read wrong.
         progress: told what is being measured.
     """
     chosen = convention(like)
     seconds = seconds or (0.005 if device == "cpu" else 0.03)
     copies: dict[tuple[str, int], list[float]] = {}
-    times: dict[Key, list[tuple[float, float, float]]] = {}
+    times: dict[Key, list[Turn]] = {}
     kept: dict[Key, int] = {}
     for turns in rounds(repeats, device, contenders):
         with Apart(Convention("torch")) as torchs, Apart(chosen) as ours, Apart(Convention("torch")) as again:
@@ -170,7 +171,7 @@ def _runs(
     }
 
 
-def _by_turns(runs: dict[Key, ApartRun], turns: int) -> Iterator[tuple[Key, tuple[float, float, float]]]:
+def _by_turns(runs: dict[Key, ApartRun], turns: int) -> Iterator[tuple[Key, Turn]]:
     """Short turns, of which no contender always has the first: what disturbs one disturbs all."""
     order = deque(runs.items())
     for _ in range(turns):
@@ -178,12 +179,16 @@ def _by_turns(runs: dict[Key, ApartRun], turns: int) -> Iterator[tuple[Key, tupl
         order.rotate()
 
 
-def _timing(key: Key, times: dict[Key, list[tuple[float, float, float]]], kept: int) -> Timing:
+def _timing(key: Key, times: dict[Key, list[Turn]], kept: int) -> Timing:
     row, contender, dtype, size = key
     forward, backward, both = (median(each) for each in zip(*times[key], strict=True))
-    torchs = times.get((row, RIVALS.get(contender, ""), dtype, size))
-    by_turns = [] if torchs is None else [one[-1] / other[-1] for one, other in zip(torchs, times[key], strict=True)]
-    return Timing(row, contender, dtype, size, forward, backward, both, kept, median(by_turns) if by_turns else None)
+    rival = (row, RIVALS.get(contender, ""), dtype, size)
+    ratio = _ratio(times[rival], times[key]) if rival in times else None
+    return Timing(row, contender, dtype, size, forward, backward, both, kept, ratio)
+
+
+def _ratio(rival: Sequence[Turn], own: Sequence[Turn]) -> float:
+    return median(one[-1] / other[-1] for one, other in zip(rival, own, strict=True))
 
 
 def rounds(repeats: int, device: str, contenders: Sequence[str]) -> list[int]:

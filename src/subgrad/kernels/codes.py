@@ -42,7 +42,7 @@ class Codes:
     @property
     def plane(self) -> int:
         """The bytes of one of two planes: a multiple of 16, of which many can be read at once."""
-        return ((self.size - 1) // 128 + 1) * 16
+        return -(-self.size // 128) * 16
 
     @property
     def flags(self) -> int:

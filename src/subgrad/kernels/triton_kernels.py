@@ -77,7 +77,7 @@ def _side(x, place, BELOW: tl.constexpr, ON: tl.constexpr, ABOVE: tl.constexpr, 
 
 @triton.jit
 def _plane(size):
-    """The bytes of one of two planes, as in `codes`."""
+    """The bytes of one of two planes, as in `codes`; of sizes up to 2^31 in 32 bits, too."""
     return ((size - 1) // 128 + 1) * 16
 
 
