@@ -49,8 +49,9 @@ class Ranked(Selection):
             entries = torch.cat([x.reshape(-1) for x, _ in pairs] + self._start(call))
             moved = [torch.zeros_like(x) if ahead is None else ahead for x, ahead in pairs]
             ahead = torch.cat([each.reshape(-1) for each in moved] + [torch.zeros_like(s) for s in self._start(call)])
-            ranks, order = ranked(entries, ahead, at.tol, at.flip is not None)
-            call.memo["undecided"] = _level(entries, ahead, order)
+            ranks, order = ranked(entries, ahead, at.tol)
+            level = _level(entries, ahead, order)
+            call.memo["undecided"] = level
             if self.ignores_nan:
                 ranks = torch.where(entries.isnan(), torch.nan, ranks)
             chosen = as_list(call.native({**call.arguments, **self._ranks(ranks, pairs, call)}))
@@ -60,8 +61,14 @@ class Ranked(Selection):
                 known = out.isfinite() if is_rank else None
                 place = torch.where(known, order[torch.where(known, out, 0).long()], -1) if known is not None else None
                 places.append(place)
-                indices.append(None if is_rank else out)
+                indices.append(None if is_rank else self._decided(out, places[0], level, at.further(call)))
             return Picked(tuple(places), tuple(indices))
+
+    def _decided(self, index: Tensor, place: Tensor | None, level: Tensor, further: Tensor | None) -> Tensor:
+        """Indices of entries that tie in value and tangent are those of a run a little further on."""
+        if further is None or place is None:
+            return index
+        return torch.where(level[place.clamp(min=0)], further, index)
 
     def _start(self, call: Call) -> list[Tensor]:
         """A constant that takes part: where `segment_reduce` starts from."""
@@ -93,18 +100,17 @@ class Ranked(Selection):
 
 
 def _level(entries: Tensor, ahead: Tensor, order: Tensor) -> Tensor:
-    """Whether neighbours tie in value and in tangent."""
-    return (entries[order].diff() == 0) & (ahead[order].diff() == 0)
+    """Which entries tie with another in value and in tangent."""
+    same = (entries[order].diff() == 0) & (ahead[order].diff() == 0)
+    either = torch.nn.functional.pad(same, (1, 0)) | torch.nn.functional.pad(same, (0, 1))
+    return torch.zeros_like(either).scatter(0, order, either)
 
 
-def ranked(entries: Tensor, ahead: Tensor, tol: float, last: bool = False) -> tuple[Tensor, Tensor]:
+def ranked(entries: Tensor, ahead: Tensor, tol: float) -> tuple[Tensor, Tensor]:
     """The rank of each entry by value, then tangent, as a number, and the entries in that order.
 
-    Those that tie in both are ranked in their order, or the other way round.
+    Those that tie in both are ranked in their order.
     """
-    if last:
-        ranks, order = ranked(entries.flip(0), ahead.flip(0), tol)
-        return ranks.flip(0), len(order) - 1 - order
     if tol == 0:
         by_tangent = ahead.argsort(stable=True)
         order = by_tangent[entries[by_tangent].argsort(stable=True)]

@@ -18,7 +18,7 @@ from subgrad.clarke.generic import convolved, linear
 from subgrad.clarke.linear import tangent, with_tangent
 from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.refused import Refused, here
-from subgrad.clarke.surroundings import counts_batches
+from subgrad.clarke.written import WRITING, target
 
 _data: Any = torch.Tensor.data
 DETACHED = frozenset((Tensor.detach, torch.detach, _data.__get__))
@@ -48,15 +48,14 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.decides and self.current.indices:
-            self.current.note_use(args)
+            self.current.note_use((*args, *(kwargs or {}).values()))
         if self.decides and func in MULTIPLY and (self.current.factors or func in CONVOLVE):
             return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
         if func in NOTEWORTHY:
             self._note()
             return self._noteworthy(func, args, kwargs or {})
-        if func is Tensor.add_ and not self.looks and _is_counter(args[0]) and counts_batches(args[0]):
-            self._note()
-            return args[0]  # by the plain run alone
+        if func in WRITING or (kwargs and "out" in kwargs):
+            self.current.keep(target(func, args, kwargs or {}))
         if self.looks and not torch.is_grad_enabled() and _is_computed(func, args):
             self.current.leaks.note(f"{func.__name__} under no_grad")
         return func(*args, **(kwargs or {}))
@@ -96,10 +95,6 @@ def _is_computed(func: Any, args: Any) -> bool:
     """Whether a call is more than a look at an attribute of what is differentiated."""
     is_attribute = getattr(func, "__name__", "__get__") == "__get__"
     return not is_attribute and any(isinstance(each, Tensor) and each.requires_grad for each in args)
-
-
-def _is_counter(tensor: Any) -> bool:
-    return isinstance(tensor, Tensor) and tensor.ndim == 0 and not tensor.is_floating_point()
 
 
 def _name(func: Any) -> str:
