@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import hypot, inf, isfinite
+from functools import cached_property
+from math import hypot, isfinite
 
 import torch
 from torch import Tensor
@@ -52,13 +53,20 @@ class Values:
         self.wide = program.may_be_widened
         self.dtype = min((leaf.dtype for leaf in program.leaves), key=_digits, default=torch.float64)
 
+    @cached_property
+    def length(self) -> float:
+        with values():
+            return hypot(*numbers([torch.linalg.vector_norm(each).double() for each in self.ahead]))
+
     def pairs(self) -> Iterator[tuple[list[Tensor], float, list[Tensor], float]]:
         """Values at pairs of steps, with the steps: further, then nearer."""
         if self.wide:
             try:
                 yield from self._at(STEPS_IN_SINGLE)
                 return
-            except (RuntimeError, TypeError, NotImplementedError):  # some operator does not take double precision
+            except Exception as error:  # some operator, or the program itself, does not take double precision
+                if isinstance(error, Refused):
+                    raise
                 self.wide = False
         yield from self._at(STEPS_AS_IT_IS.get(self.dtype, STEPS_AS_IT_IS[torch.bfloat16]))
 
@@ -99,7 +107,15 @@ class Values:
     def _allowed(self, slope: Tensor, quotient: Tensor, largest: Tensor, step: float, size: Sizes) -> Tensor:
         noise = self.rounding * (8 * largest + 4 * size.here) / step
         share = SHARES[self.dtype] if self.wide or self.dtype == torch.float64 else 0.05
-        return share * (slope.abs() + quotient.abs() + size.moved) + noise
+        allowed = share * (slope.abs() + quotient.abs() + size.moved) + noise
+        # Where values do not move at all, derivatives are what rounding leaves of terms that cancel.
+        rest = torch.where(quotient.abs() <= noise + 64 * self.rounding * self.length, self.rest, 0.0)
+        return torch.maximum(allowed, rest)
+
+    @property
+    def rest(self) -> float:
+        """What rounding leaves of terms of the direction's size that cancel."""
+        return 256 * torch.finfo(self.dtype).eps * self.length
 
 
 def _digits(dtype: torch.dtype) -> float:
@@ -158,7 +174,7 @@ def jumps(here: float, further: float, answered: Sequence[str]) -> Refused:
 
 def certified(
     gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], slope: float, along: Values, doubtful: Sequence[str]
-) -> tuple[float, Sizes]:
+) -> float:
     """The gradient times the direction, which is the slope to what rounding allows; with the lines to name if not.
 
     What cancels in the sums of a program leaves a rest in both: where they differ, the program's values decide.
@@ -167,12 +183,11 @@ def certified(
     product = _product(pairs)
     rounding = max((torch.finfo(v.dtype).eps for v in ahead), default=0.0)
     share = min(32 * rounding**0.5, 0.25)
-    size = Sizes(inf, inf)
     if abs(product - slope) <= share * abs(slope):  # as nearly always; the rest only allows for more
-        return product, size
+        return product
     size = sizes(gradient, ahead, along.program.leaves)
-    if not isfinite(size.moved):
-        return product, size  # nothing is hidden: the gradient itself is not finite
+    if not isfinite(size.moved) or max(abs(product), abs(slope)) <= along.rest:
+        return product  # nothing is hidden: the gradient itself is not finite; or only rounding is left of it
     if not abs(product - slope) <= share * (size.moved + abs(slope)) and not along.agree([product], size):
         raise Refused(
             f"The gradient that torch derives is not that of the program's values: along the direction it says "
@@ -180,7 +195,7 @@ def certified(
             "making: a straight-through trick, detach, no_grad, or a custom autograd.Function. Compute what is meant "
             f"to be constant outside of the function. Where to look: {'; '.join(doubtful)}."
         )
-    return product, size
+    return product
 
 
 def hold_against_values(

@@ -126,7 +126,7 @@ def value_and_grad(
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = find(arguments.program(), seed, tol, memory=memory)
+        found = by_itself(lambda: find(arguments.program(), seed, tol, memory=memory))
         value = (found.value, without_graph(found.aux)) if has_aux else found.value
         return value, arguments.shaped(found.gradient)
 
@@ -165,7 +165,7 @@ def grad(
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = find(arguments.program(), seed, tol, memory=memory)
+        found = by_itself(lambda: find(arguments.program(), seed, tol, memory=memory))
         result = arguments.shaped(found.gradient)
         return (result, without_graph(found.aux)) if has_aux else result
 

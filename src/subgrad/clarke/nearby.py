@@ -25,7 +25,7 @@ def answers_nearby(program: Program, ahead: Vector, count: int = 1) -> list[list
     if program.may_be_widened:
         try:
             return [_noted(program, ahead, step, wide=True) for step in STEPS_IN_DOUBLE[:count]]
-        except (RuntimeError, TypeError, NotImplementedError) as error:  # some operator does not take double precision
+        except Exception as error:  # some operator, or the program itself, does not take double precision
             if isinstance(error, Refused):
                 raise
     dtype = min((leaf.dtype for leaf in program.leaves), key=lambda each: -torch.finfo(each).eps)
@@ -40,19 +40,29 @@ def _noted(program: Program, ahead: Vector, step: float, wide: bool) -> list[tup
     return current.noted
 
 
-def check_continuity(program: Program, ahead: Vector, slope: float, turned: Sequence[str]) -> None:
-    """Where comparisons turn, the program may jump on one side of the point: its values on both must come together."""
+def check_continuity(program: Program, ahead: Vector, slope: float, turned: Sequence[str], sharply: bool) -> None:
+    """Where comparisons turn, the program may jump on one side of the point: its values on both must come together.
+
+    Sharply means in double precision, if the program can be run so.
+    """
     eps = max((torch.finfo(leaf.dtype).eps for leaf in program.leaves), default=0.0)
-    step = eps**0.5
-    below, above = _both_sides(program, ahead, step)
+    step, wide = eps**0.5, sharply and program.may_be_widened
+    if wide:
+        try:
+            below, above = _both_sides(program, ahead, step, wide)
+            eps = torch.finfo(torch.float64).eps
+        except Exception:  # some operator, or the program itself, does not take double precision
+            return check_continuity(program, ahead, slope, turned, sharply=False)
+    else:
+        below, above = _both_sides(program, ahead, step, wide)
     apart = abs(above - below)
     if not apart > 64 * eps * (abs(above) + abs(below)) + 8 * step * abs(slope):
         return
-    below, above = _both_sides(program, ahead, step / 8)
+    below, above = _both_sides(program, ahead, step / 8, wide)
     if abs(above - below) > apart / 2:
         raise jumps(below, above, turned)
 
 
-def _both_sides(program: Program, ahead: Vector, step: float) -> tuple[float, float]:
-    below, above = (float(program.moved(ahead, side * step, wide=False)) for side in (-1, 1))
+def _both_sides(program: Program, ahead: Vector, step: float, wide: bool) -> tuple[float, float]:
+    below, above = (float(program.moved(ahead, side * step, wide)) for side in (-1, 1))
     return below, above

@@ -162,10 +162,10 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
         ahead = random_direction(program.leaves, seed)
         found = search.along(ahead)
     if search.turned and not tol:
-        others = 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
-        elsewhere = [random_direction(program.leaves, seed + 7919 * number) for number in range(1, others + 1)]
-        for other in elsewhere[: others if certify else 1]:
-            check_continuity(program, other, found.slope or 0.0, search.turned)
+        count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
+        others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
+        for each in (ahead, *others):
+            check_continuity(program, each, found.slope or 0.0, search.turned, sharply=certify)
     memory.passed.add(branches)
     if aux is None and not search.at_once:
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
@@ -214,13 +214,13 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
         memory.expected = None
     _check(current, value, reached, program, ahead, slope)
     along = Values(program, ahead)
-    product, _ = certified(gradient, ahead, slope, along, [program.line])
+    product = certified(gradient, ahead, slope, along, [program.line])
     if certify:
         hold_against_values(gradient, slope, along, [program.line])
         memory.passed.add(branches)
     turned = lines(current.changed)
     if turned and not memory.tol:
-        check_continuity(program, ahead, slope, turned)
+        check_continuity(program, ahead, slope, turned, sharply=certify)
     return Found(gradient, value, None, kinks, tuple(ahead), slope, product)
 
 
@@ -321,7 +321,7 @@ class _Search:
             return self.decided(ahead, nearby, expect=False)
         check_value(self.value, again, current, self.program, ahead, slope)
         along = Values(self.program, ahead)
-        product, _ = certified(gradient, ahead, slope, along, self._doubtful(current))
+        product = certified(gradient, ahead, slope, along, self._doubtful(current))
         return Found(gradient, self.value, slope=slope, product=product), current
 
     def _require_repetition(self, current: Decide, error: DoesNotRepeat) -> None:
