@@ -85,37 +85,57 @@ class Values:
         return torch.finfo(torch.float64 if self.wide else self.dtype).eps
 
     def agree(self, slopes: Sequence[Tensor | float], size: Sizes) -> bool:
-        """Whether the values move as the slopes say, entry by entry: between some two steps, or ever more so."""
-        wanted = [torch.as_tensor(slope).detach().double() for slope in slopes]
-        unmatched = [torch.ones_like(slope, dtype=torch.bool) for slope in wanted]
-        before: list[Tensor] = []
-        for one, step, other, smaller in self.pairs():
-            with values():
-                gaps = []
-                for number, slope in enumerate(wanted):
-                    quotient = (one[number] - other[number]).reshape(slope.shape).to(slope.device) / (step - smaller)
-                    gaps.append((quotient - slope).abs())
-                    largest = one[number].abs().reshape(slope.shape).to(slope.device)
-                    near = gaps[-1] <= self._allowed(slope, quotient, largest, abs(step - smaller), size)
-                    nears = smaller < step and len(before) > number and gaps[-1] <= before[number] / 4
-                    unmatched[number] &= ~(near | nears | ~quotient.isfinite() | ~slope.isfinite())
-                before = gaps if smaller < step else []
-            if not any(bool(each.any()) for each in unmatched):
-                return True
-        return False
+        """Whether the values move as the slopes say, entry by entry.
 
-    def _allowed(self, slope: Tensor, quotient: Tensor, largest: Tensor, step: float, size: Sizes) -> Tensor:
-        noise = self.rounding * (8 * largest + 4 * size.here) / step
-        share = SHARES[self.dtype] if self.wide or self.dtype == torch.float64 else 0.05
-        allowed = share * (slope.abs() + quotient.abs() + size.moved) + noise
-        # Where values do not move at all, derivatives are what rounding leaves of terms that cancel.
-        rest = torch.where(quotient.abs() <= noise + 64 * self.rounding * self.length, self.rest, 0.0)
-        return torch.maximum(allowed, rest)
+        They do if they do so between two steps at which rounding does not hide it, or ever more so; or if, of the first
+        three pairs of steps, none says otherwise.
+        """
+        entries = [_Entries(torch.as_tensor(slope).detach().double()) for slope in slopes]
+        for number, (one, step, other, smaller) in enumerate(self.pairs()):
+            for value, further, each in zip(one, other, entries, strict=True):
+                self._compare(each, value, further, step, smaller, size)
+            if all(bool(each.agreed.all()) for each in entries):
+                return True
+            if number == 2 and not any(bool((each.denied & ~each.agreed).any()) for each in entries):
+                return True
+        return not any(bool((each.denied & ~each.agreed).any()) for each in entries)
+
+    def _compare(self, each: _Entries, one: Tensor, other: Tensor, step: float, smaller: float, size: Sizes) -> None:
+        slope = each.slope
+        with values():
+            value, gap = (x.reshape(slope.shape).to(slope.device) for x in (one, one - other))
+            quotient, step = gap / (step - smaller), abs(step - smaller)
+            noise = self.rounding * (8 * value.abs() + 4 * size.here) / step
+            scale = slope.abs() + size.moved
+            allowed = self.share * (scale + quotient.abs()) + noise
+            # Where values do not move at all, derivatives are what rounding leaves of terms that cancel.
+            is_still = quotient.abs() <= noise + 64 * self.rounding * self.length
+            gap = (quotient - slope).abs()
+            near = (gap <= allowed) | (is_still & (gap <= self.rest))
+            nears = gap <= each.gap / 4 if each.step > step else torch.zeros_like(near)
+            unknown = ~(quotient.isfinite() & slope.isfinite())  # an overflow hides nothing
+            each.agreed |= (near & (noise <= 0.1 * scale)) | (nears & (each.gap > 4 * noise)) | unknown
+            each.denied |= ~near & ~nears
+            each.gap, each.step = gap, step
+
+    @property
+    def share(self) -> float:
+        """What may be missing of a slope: what rounding takes of it, and what lies between the steps."""
+        return SHARES[self.dtype] if self.wide or self.dtype == torch.float64 else 0.05
 
     @property
     def rest(self) -> float:
         """What rounding leaves of terms of the direction's size that cancel."""
         return 256 * torch.finfo(self.dtype).eps * self.length
+
+
+class _Entries:
+    """What has been found out about the entries of one slope."""
+
+    def __init__(self, slope: Tensor):
+        self.slope = slope
+        self.agreed, self.denied = (torch.zeros_like(slope, dtype=torch.bool) for _ in range(2))
+        self.gap, self.step = torch.zeros_like(slope), 0.0
 
 
 def _digits(dtype: torch.dtype) -> float:

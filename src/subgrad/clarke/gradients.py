@@ -73,6 +73,9 @@ class Arguments:
     def program(self) -> Program:
         return Program(self.call, [leaf.detach() for leaf in self.leaves], defined_at(self.f))
 
+    def find(self, seed: int, tol: float, **given: Any) -> Found:
+        return by_itself(lambda: find(self.program(), seed, tol, **given))
+
     def call(self, leaves: list[Tensor]) -> tuple[Any, Any]:
         tree = pytree.tree_unflatten(leaves, self.spec)
         args = list(self.args)
@@ -126,7 +129,7 @@ def value_and_grad(
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = by_itself(lambda: find(arguments.program(), seed, tol, memory=memory))
+        found = arguments.find(seed, tol, memory=memory)
         value = (found.value, without_graph(found.aux)) if has_aux else found.value
         return value, arguments.shaped(found.gradient)
 
@@ -165,7 +168,7 @@ def grad(
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = by_itself(lambda: find(arguments.program(), seed, tol, memory=memory))
+        found = arguments.find(seed, tol, memory=memory)
         result = arguments.shaped(found.gradient)
         return (result, without_graph(found.aux)) if has_aux else result
 
@@ -186,7 +189,7 @@ def element(
     @wraps(f)
     def found(*args: Any, **kwargs: Any) -> Element:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        return arguments.element(find(arguments.program(), seed, tol, certify=True), tol)
+        return arguments.element(arguments.find(seed, tol, certify=True), tol)
 
     return found
 
@@ -214,7 +217,7 @@ def backward(
     memory = _memories.setdefault(getattr(closure, "__code__", closure), Memory())
     program = Program(lambda _: (closure(), None), wanted, defined_at(closure), held=True)
     with _without_hooks(wanted):
-        found = find(program, seed, tol, memory=memory)
+        found = by_itself(lambda: find(program, seed, tol, memory=memory))
     pairs = [(leaf, each) for leaf, each in zip(wanted, found.gradient, strict=True) if each is not None]
     if pairs:
         torch.autograd.backward(*map(list, zip(*pairs, strict=True)))  # accumulates, and calls hooks, as it always does

@@ -18,7 +18,6 @@ from torch.utils import _pytree as pytree
 
 from subgrad.clarke.generic import random_direction
 from subgrad.clarke.gradients import Argnums, Arguments, Element
-from subgrad.clarke.search import Found, find
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ class _Search:
             size = 4 * self.rounding**0.5 * float(direction.abs().amax())
             given = _split(direction, leaves)
             ahead = tuple(d + (size * v).to(d) for d, v in zip(given, ahead, strict=True))
-        found: Found = find(self.arguments.program(), self.seed, self.tol, direction=ahead)
+        found = self.arguments.find(self.seed, self.tol, direction=ahead)
         self.used += 1
         self.is_smooth = found.direction is None
         flat = _joined(found.gradient, leaves)
@@ -205,7 +204,7 @@ def elements(
         arguments = Arguments(f, argnums, args, kwargs, has_aux=False)
         kept: list[Element] = []
         for number in range(tries):
-            new = arguments.element(find(arguments.program(), seed + number, tol, certify=True), tol)
+            new = arguments.element(arguments.find(seed + number, tol, certify=True), tol)
             if not any(_same(new, old) for old in kept):
                 kept.append(new)
             if not new.kinks:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from subgrad.clarke.certificate import jumps
 from subgrad.clarke.linear import carrying_tangents
@@ -40,29 +41,48 @@ def _noted(program: Program, ahead: Vector, step: float, wide: bool) -> list[tup
     return current.noted
 
 
-def check_continuity(program: Program, ahead: Vector, slope: float, turned: Sequence[str], sharply: bool) -> None:
-    """Where comparisons turn, the program may jump on one side of the point: its values on both must come together.
+def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: float, turned: Sequence[str]) -> None:
+    """Where comparisons turn, the program may jump on the other side of the point: its values must come back to its own."""
+    eps = torch.finfo(value.dtype).eps
+    here, step = float(value), -(eps**0.5)
+    behind = float(program.moved(ahead, step, wide=False))
+    apart = abs(behind - here)
+    if apart > 64 * eps * (abs(here) + abs(behind)) + 8 * abs(step * slope):
+        behind = float(program.moved(ahead, step / 8, wide=False))
+        if abs(behind - here) > apart / 2:
+            raise jumps(here, behind, turned)
 
-    Sharply means in double precision, if the program can be run so.
-    """
+
+def check_continuity_sharply(program: Program, ahead: Vector, slope: float, turned: Sequence[str]) -> None:
+    """The same of values on both sides, in double precision if the program can be run so."""
     eps = max((torch.finfo(leaf.dtype).eps for leaf in program.leaves), default=0.0)
-    step, wide = eps**0.5, sharply and program.may_be_widened
-    if wide:
-        try:
-            below, above = _both_sides(program, ahead, step, wide)
-            eps = torch.finfo(torch.float64).eps
-        except Exception:  # some operator, or the program itself, does not take double precision
-            return check_continuity(program, ahead, slope, turned, sharply=False)
-    else:
-        below, above = _both_sides(program, ahead, step, wide)
-    apart = abs(above - below)
-    if not apart > 64 * eps * (abs(above) + abs(below)) + 8 * step * abs(slope):
-        return
-    below, above = _both_sides(program, ahead, step / 8, wide)
-    if abs(above - below) > apart / 2:
-        raise jumps(below, above, turned)
+    wide, step = program.may_be_widened, eps**0.5
+    try:
+        apart = _apart(program, ahead, step, wide)
+    except Exception as error:  # some operator, or the program itself, does not take double precision
+        if not wide or isinstance(error, Refused):
+            raise
+        wide = False
+        apart = _apart(program, ahead, step, wide)
+    eps = torch.finfo(torch.float64).eps if wide else eps
+    if apart.gap > 64 * eps * apart.size + 8 * step * abs(slope):
+        nearer = _apart(program, ahead, step / 8, wide)
+        if nearer.gap > apart.gap / 2:
+            raise jumps(nearer.below, nearer.above, turned)
 
 
-def _both_sides(program: Program, ahead: Vector, step: float, wide: bool) -> tuple[float, float]:
-    below, above = (float(program.moved(ahead, side * step, wide)) for side in (-1, 1))
-    return below, above
+class _Apart(NamedTuple):
+    below: float
+    above: float
+
+    @property
+    def gap(self) -> float:
+        return abs(self.above - self.below)
+
+    @property
+    def size(self) -> float:
+        return abs(self.above) + abs(self.below)
+
+
+def _apart(program: Program, ahead: Vector, step: float, wide: bool) -> _Apart:
+    return _Apart(*(float(program.moved(ahead, side * step, wide)) for side in (-1, 1)))

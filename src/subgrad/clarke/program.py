@@ -41,6 +41,7 @@ class Program:
         generators: of random numbers, and their states before the first run.
         drawn: their states after one run.
         is_random: it draws random numbers.
+        is_known: it has been run once.
     """
 
     call: Callable[[list[Tensor]], tuple[Any, Any]]
@@ -51,6 +52,7 @@ class Program:
     generators: list[Any] = field(default_factory=list)
     drawn: list[Any] = field(default_factory=list)
     is_random: bool = False
+    is_known: bool = False
 
     def __post_init__(self) -> None:
         _prepare()
@@ -100,6 +102,7 @@ class Program:
         return found
 
     def _note_one_run(self) -> None:
+        self.is_known = True
         self.written.note_one_run()
         self.drawn = generator_states(self.leaves)
         self.is_random = any(not torch.equal(a, b) for (_, a), (_, b) in zip(self.generators, self.drawn, strict=True))
@@ -180,8 +183,7 @@ class Program:
 
     def evaluate(self) -> tuple[Any, Any]:
         """Its value, and the rest."""
-        current = Beside(self.written.keep)
-        with torch.no_grad(), Scope(_TORCH), eager(), running(current), Watch(current):
+        with torch.no_grad(), Scope(_TORCH), eager(), self._beside():
             found = self.call([leaf.detach().clone() for leaf in self.leaves])
         self._note_one_run()
         return found
@@ -190,10 +192,18 @@ class Program:
         """The value a little further on, in double precision if it is to be wide."""
         leaves = self._moved_leaves(direction, step, wide)
         self.rewind()
+        with torch.no_grad(), Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+            return self.call(leaves)[0]
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """A run at another point, for its values alone."""
+        if self.is_known and not self.written:  # earlier passes have seen that there is nothing to put back
+            yield
+            return
         current = Beside(self.written.keep)
-        with torch.no_grad(), Scope(_TORCH), eager(), running(current), Watch(current):
-            with standing_in(self._others(leaves), wide):
-                return self.call(leaves)[0]
+        with running(current), Watch(current):
+            yield
 
     def _moved_leaves(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
         pairs = zip(self.leaves, direction, strict=True)

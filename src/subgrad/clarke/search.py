@@ -14,11 +14,10 @@ from torch.autograd.function import BackwardCFunction
 from subgrad.clarke.certificate import SMALL, Values, certified, check_value, hold_against_values, sizes
 from subgrad.clarke.generic import Direction, NotGeneric, random_direction
 from subgrad.clarke.linear import carrying_tangents, parts
-from subgrad.clarke.nearby import NOT_FOLLOWED, answers_nearby, check_continuity
+from subgrad.clarke.nearby import NOT_FOLLOWED, answers_nearby, check_continuity, check_continuity_sharply
 from subgrad.clarke.passes import Decide, DoesNotRepeat, Look, Site, lines, read
 from subgrad.clarke.program import MustLook, Program, Vector, gradient_of
 from subgrad.clarke.refused import Refused, defined_at
-from subgrad.clarke.surroundings import by_itself
 
 
 @dataclass(frozen=True)
@@ -121,19 +120,15 @@ def find(
     memory: Memory | None = None,
 ) -> Found:
     """One element; the plain gradient where no kink is met, unless a certificate is asked for."""
-    known = Memory() if memory is None else memory
-
-    def run() -> Found:
-        with program.as_after_one_run():
-            if known.expected is not None and known.tol == tol:
-                try:
-                    return _without_looking(program, seed, known)
-                except MustLook:
-                    known.expected = None
-                    program.rewind()
-            return _looking(program, seed, tol, direction, certify, known)
-
-    return by_itself(run)
+    memory = Memory() if memory is None else memory
+    with program.as_after_one_run():
+        if memory.expected is not None and memory.tol == tol:
+            try:
+                return _without_looking(program, seed, memory)
+            except MustLook:
+                memory.expected = None
+                program.rewind()
+        return _looking(program, seed, tol, direction, certify, memory)
 
 
 def _looking(program: Program, seed: int, tol: float, direction: Vector | None, certify: bool, memory: Memory) -> Found:
@@ -165,7 +160,7 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
         count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
         others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
         for each in (ahead, *others):
-            check_continuity(program, each, found.slope or 0.0, search.turned, sharply=certify)
+            check_continuity_sharply(program, each, found.slope or 0.0, search.turned)
     memory.passed.add(branches)
     if aux is None and not search.at_once:
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
@@ -220,7 +215,7 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
         memory.passed.add(branches)
     turned = lines(current.changed)
     if turned and not memory.tol:
-        check_continuity(program, ahead, slope, turned, sharply=certify)
+        check_continuity(program, ahead, value, slope, turned)
     return Found(gradient, value, None, kinks, tuple(ahead), slope, product)
 
 

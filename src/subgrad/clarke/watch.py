@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from subgrad.clarke.arithmetic import FORMULAS, with_a_constant
 from subgrad.clarke.generic import convolved, linear
 from subgrad.clarke.linear import tangent, with_tangent
 from subgrad.clarke.passes import Decide, Look
@@ -51,6 +52,10 @@ class Watch(TorchFunctionMode):
             self.current.note_use((*args, *(kwargs or {}).values()))
         if self.decides and func in MULTIPLY and (self.current.factors or func in CONVOLVE):
             return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
+        if self.decides and func in FORMULAS and not kwargs:
+            found = with_a_constant(func, args)
+            if found is not None:
+                return found
         if func in NOTEWORTHY:
             self._note()
             return self._noteworthy(func, args, kwargs or {})

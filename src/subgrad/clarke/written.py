@@ -46,6 +46,9 @@ class Written:
         self._before: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # by identity; temporary tensors may be gone
         self._after: list[tuple[weakref.ref[Tensor], Tensor]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._before)
+
     def keep(self, tensor: Any) -> None:
         """Before a write."""
         if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
