@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from subgrad.apply.branches import Call
+from subgrad.clarke.groups import GROUPED
 from subgrad.clarke.linear import valued
 from subgrad.clarke.passes import Decide, Rule
-from subgrad.clarke.groups import GROUPED
 
 
 class Aligned(Rule):
