@@ -20,6 +20,7 @@ from subgrad.clarke.program import Program
 from subgrad.clarke.refused import Refused, defined_at
 from subgrad.clarke.search import Found, Memory, find
 from subgrad.clarke.surroundings import beside_compiled_code
+from subgrad.kinks.kink import unknown
 
 Argnums = int | tuple[int, ...]
 
@@ -109,8 +110,30 @@ def without_graph(aux: Any) -> Any:
     return pytree.tree_map_only(Tensor, Tensor.detach, aux)
 
 
+ELEMENTS = ("clarke", "min-norm", "mean")
+
+
+def _known_element(name: str) -> str:
+    if name not in ELEMENTS:
+        raise ValueError(unknown("element", name, list(ELEMENTS)))
+    return name
+
+
+def _found(element: str, arguments: Arguments, seed: int, tol: float, memory: Memory) -> Found:
+    if element == "clarke":
+        return find(arguments.program(), seed, tol, memory=memory)
+    from subgrad.clarke.least import least_found, mean_found  # which are built on this file
+
+    return (least_found if element == "min-norm" else mean_found)(arguments, seed, tol)
+
+
 def value_and_grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    seed: int = 0,
+    tol: float = 0.0,
+    element: str = "clarke",
 ) -> Callable[..., tuple[Any, Any]]:
     """As `grad`, and the value of the program, bit for bit: ``(value, gradient)``, or ``((value, aux), gradient)``.
 
@@ -119,12 +142,12 @@ def value_and_grad(
     (tensor(0.), tensor(1.))
     """
 
-    memory = Memory()
+    memory, wanted = Memory(), _known_element(element)
 
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol, memory=memory))
+        found = beside_compiled_code(lambda: _found(wanted, arguments, seed, tol, memory))
         value = (found.value, without_graph(found.aux)) if has_aux else found.value
         return value, arguments.shaped(found.gradient)
 
@@ -132,7 +155,12 @@ def value_and_grad(
 
 
 def grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    seed: int = 0,
+    tol: float = 0.0,
+    element: str = "clarke",
 ) -> Callable[..., Any]:
     """The gradient of a program, as `torch.func.grad`; at kinks an element of its Clarke set.
 
@@ -153,17 +181,19 @@ def grad(
         has_aux: whether ``f`` returns something besides; the result is then ``(gradient, aux)``.
         seed: of the direction: the same seed gives the same element.
         tol: quantities within it of a tie count as tied; the element then belongs to a nearby point.
+        element: which one: ``"clarke"``, what one direction finds; ``"min-norm"``, the least, as `min_norm` finds it,
+            against which a convex function falls; ``"mean"`` of the distinct ones that some directions find.
 
     Raises:
         Refused: where the program has no such gradient; the message has its line.
     """
 
-    memory = Memory()
+    memory, wanted = Memory(), _known_element(element)
 
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol, memory=memory))
+        found = beside_compiled_code(lambda: _found(wanted, arguments, seed, tol, memory))
         result = arguments.shaped(found.gradient)
         return (result, without_graph(found.aux)) if has_aux else result
 
