@@ -1,4 +1,4 @@
-"""Which element `grad` returns: the extreme one of a direction, the least, or the mean; and line searches that use it."""
+"""Which element `grad` returns: the extreme one of a direction, the least, or the mean; and line searches with it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _gap(point: Tensor, vertex: Tensor, unit: float) -> float:
 
 
 def _inner(points: Tensor, weights: Tensor) -> tuple[list[int], Tensor]:
-    """Wolfe's minor cycle: drop points until the least one of the affine hull lies inside; which stay, their weights."""
+    """Wolfe's minor cycle: drop points until the least of the affine hull lies inside; which stay, and weights."""
     kept = list(range(len(points)))
     while True:
         ideal = _affine(points[kept])
