@@ -146,7 +146,9 @@ def _plan(
 ) -> Plan:
     meetings = []
     for kink in op.kinks:
-        if isinstance(kink.set, Jump | Joint) or names.isdisjoint(kink.set.candidates) or not kink.applies(arguments):
+        if isinstance(kink.set, Jump | Joint) or names.isdisjoint(kink.set.candidates):
+            continue
+        if not kink.applies(arguments, dtype):
             continue
         spot = Spot.of(kink, arguments, names)
         element, native = convention.element(spot), torch_element(spot, INSTALLED)
@@ -187,5 +189,5 @@ def _is_exact(kink: Kink, arguments: Arguments, dtype: torch.dtype) -> bool:
     """
     if dtype not in (torch.float16, torch.bfloat16) or not isinstance(kink.set, Slopes):
         return True
-    place = kink.place_value(arguments)
+    place = kink.place_value(arguments, dtype)
     return torch.tensor(place, dtype=dtype).item() == place
