@@ -37,6 +37,4 @@ def in_dtype(arguments: Mapping[str, Any], dtype: torch.dtype | None) -> Mapping
         dtype = self.dtype if isinstance(self, torch.Tensor) else None
     if dtype is None or dtype == torch.float64:
         return arguments
-    return {
-        name: rounded(value, dtype) if type(value) in (int, float) else value for name, value in arguments.items()
-    }
+    return {name: rounded(value, dtype) if type(value) in (int, float) else value for name, value in arguments.items()}
