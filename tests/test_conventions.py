@@ -179,6 +179,21 @@ class TestOverrides:
         (gradient,) = torch.autograd.grad(out, x, torch.tensor([[3.0, -1.0]]))
         assert gradient.tolist() == [[1.5, -1.0]]
 
+    @pytest.mark.parametrize("transform", ["grad", "jvp"])
+    def test_by_number_are_judged_under_transforms_too(self, transform: str) -> None:
+        x, one = torch.zeros(1), torch.tensor([3.0])
+
+        def slope(weight: float) -> float:
+            def f(x: torch.Tensor) -> torch.Tensor:
+                return F.prelu(x, torch.tensor([weight])).sum()
+
+            return float(torch.func.grad(f)(x) if transform == "grad" else torch.func.jvp(f, (x,), (one,))[1] / 3)
+
+        with use(Convention("min-norm", prelu=0.5)):
+            assert slope(0.25) == 0.5
+            with pytest.raises(ValueError, match=r"the set there is \[1, 2\]"):
+                slope(2.0)
+
     def test_by_number_are_refused_where_the_slopes_cannot_be_read(self) -> None:
         def slope(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             return torch.func.grad(lambda x: F.prelu(x, weight).sum())(x)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
 from torch.torch_version import TorchVersion
 
@@ -164,16 +165,23 @@ def _plan(
             meetings.append(Meeting(spot, native if is_exact else None, None, is_exact))
         else:
             judged = convention.is_judged_by_entry(spot)
-            if judged and not is_readable(arguments["self"]):
+            if judged and not is_readable(_below_gradients(arguments["self"])):
                 raise ValueError(_cannot_be_judged(convention, spot))
             meetings.append(Meeting(spot, element, _choice(kink, convention, element, names, judged), is_exact))
     return Plan(names, tuple(meetings))
 
 
+def _below_gradients(tensor: Tensor) -> Tensor:
+    """What `torch.func.grad` and `jvp` have wrapped, which can be read though the wrapper says nothing of it."""
+    while functorch.is_gradtrackingtensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def _cannot_be_judged(convention: Convention, spot: Spot) -> str:
     return (
-        f"{spot.kink.name}={convention.choice(spot.kink)}: whether it is a generalised derivative depends on the entries "
-        f"of a tensor, which cannot be read in compiled code, under vmap or in a CUDA graph: the set is {spot.set}.\n"
+        f"{spot.kink.name}={convention.choice(spot.kink)}: whether it is a generalised derivative depends on a tensor, "
+        f"which cannot be read in compiled code, under vmap or in a CUDA graph: the set is {spot.set}.\n"
         "Pass surrogate=True if you want it whatever they are."
     )
 
