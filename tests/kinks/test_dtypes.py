@@ -53,6 +53,11 @@ def hits(op: str, call: dict[str, Any], x: Tensor) -> list[int]:
     return met.nonzero().flatten().tolist()
 
 
+def compares_in_float32(dtype: torch.dtype) -> bool:
+    """Whether softshrink does not round its bound to 16 bits, where 0.3 becomes a little more."""
+    return bool(torch.nn.functional.softshrink(torch.tensor(0.3, dtype=dtype), 0.3) != 0)
+
+
 def test_every_corner_at_an_argument_is_tried() -> None:
     placed = {kink.op for kink in KINKS if isinstance(kink.set, Slopes) and kink.at.lstrip("-").isidentifier()}
     assert placed - {"logit"} == {make(0.5)[0] for make in PLACED.values()}
@@ -64,6 +69,8 @@ def test_every_corner_at_an_argument_is_tried() -> None:
 @given(at=NUMBERS)
 def test_a_corner_is_the_entry_where_the_values_bend(name: str, dtype: torch.dtype, at: float) -> None:
     op, call = PLACED[name](at)
+    if op == "softshrink" and compares_in_float32(dtype):
+        pytest.skip("torch 2.11 on the CPU: the corner lies between two entries of 16 bits")
     x = around(at, dtype)
     y = overload(op)(x, **call)
     slopes = y.double().diff() / x.double().diff()  # 0 or 1 to the bit: nothing is rounded near the bound
