@@ -1,7 +1,7 @@
 """Sums and products with constants in the tangent pass.
 
-Torch's own forward mode makes a tensor of zeros for an operand that does not move and asks kernels written in Python for
-the shape of its product: 70 to 200 us a call, where these formulas take 10.
+Torch's own forward mode makes a tensor of zeros for an operand that does not move, and asks kernels written in Python
+for the shape of its product: 70 to 200 us a call, where these formulas take 10.
 """
 
 from __future__ import annotations

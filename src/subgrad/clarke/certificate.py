@@ -187,8 +187,8 @@ def check_values(value: Tensor, reached: Tensor, current: Decide, program: str) 
 
 def jumps(here: float, further: float, answered: Sequence[str]) -> Refused:
     return Refused(
-        f"The program jumps: it is {here:.6g} here and {further:.6g} a little further on, so that it has no generalised "
-        f"gradient. What turns there: {'; '.join(answered[:5])}."
+        f"The program jumps: it is {here:.6g} here and {further:.6g} a little further on, so that it has no "
+        f"generalised gradient. What turns there: {'; '.join(answered[:5])}."
     )
 
 
@@ -225,8 +225,8 @@ def hold_against_values(
     size = sizes(gradient, along.ahead, along.program.leaves)
     if isfinite(size.moved) and isfinite(slope) and not along.agree([slope], size):
         raise Refused(
-            f"The derivative that was found, {slope:.6g} along the direction, is not what the program's values do. Some "
-            f"part of it jumps, or has a derivative of its own making, where nothing could see it. Where to look: "
+            f"The derivative that was found, {slope:.6g} along the direction, is not what the program's values do. "
+            f"Some part of it jumps, or has a derivative of its own making, where nothing could see it. Where to look: "
             f"{'; '.join(doubtful)}."
         )
 
@@ -274,5 +274,5 @@ def sizes(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], leaves: Se
     with values():
         terms = [(each, v, x) for each, v, x in zip(gradient, ahead, leaves, strict=True) if each is not None]
         moved = [torch.linalg.vector_norm(each.double() * v) for each, v, _ in terms]
-        here = [torch.linalg.vector_norm(each.double() * x) for each, _, x in terms]
+        here = [torch.linalg.vector_norm((each.double() * x).nan_to_num(0, 0, 0)) for each, _, x in terms]
         return Sizes(hypot(*numbers(moved)), hypot(*numbers(here)))

@@ -1,7 +1,7 @@
 """Comparisons at a tie answer by the tangents, as they would a little further on, and so do operators that jump.
 
-`torch.where`, masks and Python branches follow from that. Where value and tangent both tie, a run of the program a little
-further on answers.
+`torch.where`, masks and Python branches follow from that. Where value and tangent both tie, a run of the program a
+little further on answers.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from subgrad.clarke.program import Program
 from subgrad.clarke.refused import Refused, defined_at
 from subgrad.clarke.search import Found, Memory, find
 from subgrad.clarke.surroundings import by_itself
+from subgrad.kinks.kink import unknown
 
 Argnums = int | tuple[int, ...]
 
@@ -71,7 +72,11 @@ class Arguments:
         self.leaves: list[Tensor] = leaves
 
     def program(self) -> Program:
-        return Program(self.call, [leaf.detach() for leaf in self.leaves], defined_at(self.f))
+        return Program(self.call, [leaf.detach() for leaf in self.leaves], self.line)
+
+    @property
+    def line(self) -> str:
+        return defined_at(self.f)
 
     def find(self, seed: int, tol: float, **given: Any) -> Found:
         return by_itself(lambda: find(self.program(), seed, tol, **given))
@@ -114,8 +119,30 @@ def without_graph(aux: Any) -> Any:
     return pytree.tree_map_only(Tensor, Tensor.detach, aux)
 
 
+ELEMENTS = ("clarke", "min-norm", "mean")
+
+
+def _known_element(name: str) -> str:
+    if name not in ELEMENTS:
+        raise ValueError(unknown("element", name, list(ELEMENTS)))
+    return name
+
+
+def _found(element: str, arguments: Arguments, seed: int, tol: float, memory: Memory) -> Found:
+    if element == "clarke":
+        return arguments.find(seed, tol, memory=memory)
+    from subgrad.clarke.least import least_found, mean_found  # which are built on this file
+
+    return (least_found if element == "min-norm" else mean_found)(arguments, seed, tol)
+
+
 def value_and_grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    seed: int = 0,
+    tol: float = 0.0,
+    element: str = "clarke",
 ) -> Callable[..., tuple[Any, Any]]:
     """As `grad`, and the value of the program, bit for bit: ``(value, gradient)``, or ``((value, aux), gradient)``.
 
@@ -124,12 +151,12 @@ def value_and_grad(
     (tensor(0.), tensor(1.))
     """
 
-    memory = Memory()
+    memory, wanted = Memory(), _known_element(element)
 
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = arguments.find(seed, tol, memory=memory)
+        found = _found(wanted, arguments, seed, tol, memory)
         value = (found.value, without_graph(found.aux)) if has_aux else found.value
         return value, arguments.shaped(found.gradient)
 
@@ -137,7 +164,12 @@ def value_and_grad(
 
 
 def grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    seed: int = 0,
+    tol: float = 0.0,
+    element: str = "clarke",
 ) -> Callable[..., Any]:
     """The gradient of a program, as `torch.func.grad`; at kinks an element of its Clarke set.
 
@@ -158,17 +190,19 @@ def grad(
         has_aux: whether ``f`` returns something besides; the result is then ``(gradient, aux)``.
         seed: of the direction: the same seed gives the same element.
         tol: quantities within it of a tie count as tied; the element then belongs to a nearby point.
+        element: which one: ``"clarke"``, what one direction finds; ``"min-norm"``, the least, as `min_norm` finds it,
+            against which a convex function falls; ``"mean"`` of the distinct ones that some directions find.
 
     Raises:
         Refused: where the program has no such gradient; the message has its line.
     """
 
-    memory = Memory()
+    memory, wanted = Memory(), _known_element(element)
 
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = arguments.find(seed, tol, memory=memory)
+        found = _found(wanted, arguments, seed, tol, memory)
         result = arguments.shaped(found.gradient)
         return (result, without_graph(found.aux)) if has_aux else result
 
@@ -288,8 +322,8 @@ def _slopes_nearby(program: Program, direction: list[Tensor], leaves: list[Any],
     except NOT_FOLLOWED:
         pass
     raise Refused(
-        f"{line} ties in its values and in their derivatives in this direction, and what follows from it differs a little "
-        "further on."
+        f"{line} ties in its values and in their derivatives in this direction, and what follows from it differs a "
+        "little further on."
     )
 
 

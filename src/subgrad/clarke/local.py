@@ -1,8 +1,8 @@
 """The certificate of one operator: its own values, a little further along its operands' tangents, against its tangent.
 
 Nothing here knows a rule. Values are those of torch's own operator, in double precision, at u + t u' for three small t;
-two quotients of them that agree tell the derivative, entry by entry. Where they do not agree, as with another kink between
-them, nothing is said.
+two quotients of them that agree tell the derivative, entry by entry. Where they do not agree, as with another kink
+between them, nothing is said.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ def _differs(near: list[Tensor], step: Tensor, slope: Tensor, rest: Any, dtype: 
         step, slope = step.to(one.device), slope.double()
         first, second = (one - two) / (step / 2), (two - three) / (step / 4)
         noise = 16 * torch.finfo(torch.float64).eps * (one.abs() + slope.abs() * step) / (step / 4)
-        noise = noise + 1e-6 * rest
+        noise = noise + 1e-6 * rest + 4 * torch.finfo(torch.float64).smallest_normal * 2.0**-52 / (step / 4)
         allowed = SHARES.get(dtype, 1e-4) * (second.abs() + slope.abs()) + noise
         is_known = (first - second).abs() <= allowed
         # In few bits sums over many entries are known to what rounding leaves of the largest.
-        blur = 64 * torch.finfo(dtype).eps * rest
+        limits = torch.finfo(dtype)
+        blur = 64 * limits.eps * rest + 4 * limits.smallest_normal * limits.eps
         return (is_known & ((second - slope).abs() > 4 * allowed + blur)).any()

@@ -42,7 +42,7 @@ def _noted(program: Program, ahead: Vector, step: float, wide: bool) -> list[tup
 
 
 def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: float, turned: Sequence[str]) -> None:
-    """Where comparisons turn, the program may jump on the other side of the point: its values must come back to its own."""
+    """Where comparisons turn, the program may jump on the other side of the point: values there must come back."""
     eps = torch.finfo(value.dtype).eps
     here, step = float(value), -(eps**0.5)
     behind = float(program.moved(ahead, step, wide=False))

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.generic import NotGeneric
-from subgrad.clarke.local import contradicted, is_floating
 from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, tangent, values
+from subgrad.clarke.local import contradicted, is_floating
 from subgrad.clarke.refused import Refused, here
 
 

@@ -228,8 +228,8 @@ def _check(current: Decide, value: Tensor, reached: Tensor, program: Program, ah
     wrong = lines(current.contradicted)
     if wrong:
         raise Refused(
-            f"What was decided at {wrong[0]} is not what that operator's own values do a little further on: there is no "
-            "right rule for it here. Please report it."
+            f"What was decided at {wrong[0]} is not what that operator's own values do a little further on: there is "
+            "no right rule for it here. Please report it."
         )
     check_value(value, reached, current, program, ahead, slope)
 
@@ -288,8 +288,8 @@ class _Search:
             found = []
         if not found or not all(_agree(found[0][0], other) for other, _ in found[1:]):
             raise Refused(
-                f"{line} ties in its values and in their derivatives, and what follows from it differs a little further "
-                "on: the program has no gradient that can be found."
+                f"{line} ties in its values and in their derivatives, and what follows from it differs a little "
+                "further on: the program has no gradient that can be found."
             )
         return found[0]
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from subgrad.apply.lost_arguments import LOST, whole
 from subgrad.clarke.arithmetic import FORMULAS, with_a_constant
 from subgrad.clarke.generic import convolved, linear
 from subgrad.clarke.linear import tangent, with_tangent
@@ -48,6 +49,8 @@ class Watch(TorchFunctionMode):
         self.decides = isinstance(current, Decide)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in LOST:
+            args, kwargs = whole(func, args, kwargs)
         if self.decides and self.current.indices:
             self.current.note_use((*args, *(kwargs or {}).values()))
         if self.decides and func in MULTIPLY and (self.current.factors or func in CONVOLVE):

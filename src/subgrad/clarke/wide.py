@@ -1,20 +1,22 @@
 """Running a program in double precision, whatever precision it was written for.
 
 Quotients of values tell a derivative only as sharply as the values are known. Every floating-point tensor that a torch
-function is given is therefore converted to double first, and so is every dtype that is named; constants that the program
-holds itself, the parameters of a module say, are converted where they are used. What random numbers a program draws may
-depend on the dtype, so that programs that draw some are left as they are.
+function is given is therefore converted to double first, and so is every dtype that is named; constants that a
+program holds itself, the parameters of a module say, are converted where they are used. What random numbers a program
+draws may depend on the dtype, so that programs that draw some are left as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from subgrad.apply.lost_arguments import LOST, whole
 
 NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 # Methods that name a dtype by their own name.
@@ -30,11 +32,16 @@ class StandIn(TorchFunctionMode):
         self.others, self.wide = others, wide
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in LOST:
+            args, kwargs = whole(func, args, kwargs)
         if self.wide and func in CASTS:
             func = Tensor.double
         elif getattr(func, "__name__", "") == _ATTRIBUTE and not (args and id(args[0]) in self.others):
             return func(*args, **(kwargs or {}))
-        return func(*self._other(args), **{name: self._other(each) for name, each in (kwargs or {}).items()})
+        out = func(*self._other(args), **{name: self._other(each) for name, each in (kwargs or {}).items()})
+        if self.wide and isinstance(out, Tensor) and out.dtype in NARROW and not any(map(_is_tensor, args)):
+            return out.double()  # made without a dtype
+        return out
 
     def _other(self, given: Any) -> Any:
         if isinstance(given, Tensor):
@@ -47,14 +54,9 @@ class StandIn(TorchFunctionMode):
         return given
 
 
-@contextmanager
-def standing_in(others: Mapping[int, Tensor], wide: bool) -> Iterator[None]:
-    """The same, and what is made without a dtype is double as well."""
-    before = torch.get_default_dtype()
-    if wide:
-        torch.set_default_dtype(torch.float64)
-    try:
-        with StandIn(others, wide) if wide or others else nullcontext():
-            yield
-    finally:
-        torch.set_default_dtype(before)
+def _is_tensor(given: Any) -> bool:
+    return isinstance(given, Tensor)
+
+
+def standing_in(others: Mapping[int, Tensor], wide: bool) -> AbstractContextManager[Any]:
+    return StandIn(others, wide) if wide or others else nullcontext()
