@@ -22,7 +22,7 @@ from subgrad.clarke.linear import values
 from subgrad.clarke.local import is_floating
 from subgrad.clarke.passes import Decide, lines
 from subgrad.clarke.program import Program, Vector
-from subgrad.clarke.refused import Refused
+from subgrad.clarke.refused import Jumps, Refused
 
 SMALL = 10_000  # entries; what has more is checked in ways that cost less
 # Steps along a direction: pairs of them tell a slope. The first pair is enough nearly always.
@@ -118,6 +118,18 @@ class Values:
             each.denied |= ~near & ~nears
             each.gap, each.step = gap, step
 
+    def agree_nearest(self, slope: float, value: float, size: Sizes) -> bool:
+        """Whether they do at the smallest step at which rounding does not hide it: nothing may turn in between."""
+        scale = abs(slope) + size.moved
+        noise = self.rounding * (8 * abs(value) + 4 * size.here)
+        step = max(100 * noise / scale, 2.0**-60) if scale else 2.0**-30
+        further, near = (self._value(power * step) for power in (2, 1))
+        gap = abs((further - near) / step - slope)
+        return gap <= 0.05 * scale + 4 * noise / step + 1e-6 * self.length * (scale == 0)
+
+    def _value(self, step: float) -> float:
+        return float(self.program.moved(self.ahead, step, self.wide))
+
     @property
     def share(self) -> float:
         """What may be missing of a slope: what rounding takes of it, and what lies between the steps."""
@@ -185,8 +197,8 @@ def check_values(value: Tensor, reached: Tensor, current: Decide, program: str) 
     )
 
 
-def jumps(here: float, further: float, answered: Sequence[str]) -> Refused:
-    return Refused(
+def jumps(here: float, further: float, answered: Sequence[str]) -> Jumps:
+    return Jumps(
         f"The program jumps: it is {here:.6g} here and {further:.6g} a little further on, so that it has no "
         f"generalised gradient. What turns there: {'; '.join(answered[:5])}."
     )
@@ -268,6 +280,10 @@ def _joined(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 def _product(pairs: _Pairs) -> float:
     with values():
         return sum(numbers([torch.dot(*pair) for pair in (*pairs.large, *pairs.small)]), 0.0)
+
+
+def product_of(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor]) -> float:
+    return _product(_pairs(gradient, ahead))
 
 
 def sizes(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], leaves: Sequence[Tensor]) -> Sizes:

@@ -19,7 +19,7 @@ from subgrad.clarke.arithmetic import FORMULAS, with_a_constant
 from subgrad.clarke.generic import convolved, linear
 from subgrad.clarke.linear import tangent, with_tangent
 from subgrad.clarke.passes import Decide, Look
-from subgrad.clarke.refused import Refused, here
+from subgrad.clarke.refused import IsRead, Refused, here
 from subgrad.clarke.written import WRITING, target
 
 _data: Any = torch.Tensor.data
@@ -62,6 +62,8 @@ class Watch(TorchFunctionMode):
         if func in NOTEWORTHY:
             self._note()
             return self._noteworthy(func, args, kwargs or {})
+        if func is torch.autograd.grad and self.looks:
+            self.current.differentiates = True
         if func in WRITING or (kwargs and "out" in kwargs):
             self.current.keep(target(func, args, kwargs or {}))
         if self.looks and not torch.is_grad_enabled() and _is_computed(func, args):
@@ -110,7 +112,7 @@ def _name(func: Any) -> str:
 
 
 def _refuse_to_read(func: Any) -> None:
-    raise Refused(
+    raise IsRead(
         f"{func.__name__}() at {here()} takes a number out of the program, and what Python makes of it cannot be "
         "followed. Compare tensors instead; return what is to be shown with has_aux=True."
     )
