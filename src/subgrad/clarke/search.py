@@ -180,8 +180,8 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
 def _is_what_values_do(program: Program, gradient: Sequence[Tensor | None], seed: int) -> bool:
     """Whether derivatives that were cut, or are of somebody's own making, are those of the program's values."""
     ahead = random_direction(program.leaves, seed)
-    size = sizes(gradient, ahead, program.leaves)
-    return Values(program, ahead).agree([product_of(gradient, ahead)], size)
+    size, along = sizes(gradient, ahead, program.leaves), Values(program, ahead)
+    return along.agree([product_of(gradient, ahead)], size) and along.agree_across(gradient)
 
 
 def _without_looking(program: Program, seed: int, memory: Memory, once_more: bool = True) -> Found:
@@ -324,7 +324,8 @@ class _Search:
         slope = product_of(gradient, ahead)
         check_reaches(self.program, ahead, self.value, slope)
         along = Values(self.program, ahead)
-        return along.agree([slope], size) and along.agree_nearest(slope, float(self.value), size)
+        agree = along.agree([slope], size) and along.agree_nearest(slope, float(self.value), size)
+        return agree and along.agree_across(gradient)
 
     def along(self, ahead: Vector) -> Found:
         """The element that a direction decides on, with its certificate."""
