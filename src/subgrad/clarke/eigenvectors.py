@@ -1,0 +1,88 @@
+"""The derivatives of eigenvalues and eigenvectors of symmetric matrices, some of which repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from subgrad.clarke.bases import Basis, Given, alike, differences, labelled, largest, quotient, skew, spin
+from subgrad.kinks.places import rounding
+
+
+@dataclass(frozen=True)
+class Eigenbasis(Basis):
+    """Eigenvalues and eigenvectors along a direction.
+
+    Attributes:
+        vectors: as columns.
+        group: which pairs of values are the same.
+        between: 1 / (l_j - l_i) for pairs that are not.
+        speeds: of the eigenvalues, along the direction.
+        turning: the derivative of the vectors along the direction, up to turns inside groups.
+        spun: such turns are added in forward mode, to see whether anything depends on them.
+    """
+
+    vectors: Tensor
+    group: Tensor
+    between: Tensor
+    speeds: Tensor
+    turning: Tensor
+    spun: bool = False
+
+    def tangents(self, moved: Tensor) -> tuple[Tensor, ...]:
+        block = self.vectors.mH @ moved @ self.vectors
+        speeds = torch.diagonal(block, dim1=-2, dim2=-1).real
+        turns = block * self.between
+        if self.spun:
+            turns = turns + spin(self.group, largest(speeds))
+        return (speeds, self.vectors @ turns)[: len(self.outputs)]
+
+    def cotangent(self, given: Given, rates: Given | None) -> Tensor:
+        of_values, of_vectors = (*given, None)[:2]
+        core = torch.zeros_like(self.vectors)
+        if of_values is not None:
+            core = torch.diag_embed(of_values).to(core.dtype)
+        if of_vectors is not None:
+            turns = self.vectors.mH @ of_vectors
+            core = core + turns * self.between + self._inside(turns, of_vectors, rates)
+        return self.vectors @ core @ self.vectors.mH
+
+    def _inside(self, turns: Tensor, of_vectors: Tensor, rates: Given | None) -> Tensor:
+        """What pairs of the same group contribute: a limit."""
+        self.require_rates(rates)
+        assert rates is not None
+        rate = rates[1]
+        assert rate is not None
+        paired = self.group & (self.group.sum((-2, -1), keepdim=True) > self.group.shape[-1])
+        self.require_no_dependence(torch.where(paired, skew(turns), 0), turns)
+        growth = skew(self.turning.mH @ of_vectors + self.vectors.mH @ rate)
+        return torch.where(paired, quotient(growth, 2 * differences(self.speeds), largest(self.speeds)), 0)
+
+
+def eigenbasis(
+    found: Tensor, vectors: Tensor, moved: Tensor, values_alone: bool, line: str, tol: float, spun: bool
+) -> Eigenbasis:
+    """Of symmetric matrices that move: groups of eigenvectors are turned, each matrix by itself."""
+    labels = labelled(found, rounding(found).clamp(min=tol))
+    vectors = _turned(labels, vectors, moved)
+    group = alike(labels)
+    between = torch.where(group, 0, 1 / torch.where(group, 1, differences(found)))
+    block = vectors.mH @ moved @ vectors
+    speeds, turning = torch.diagonal(block, dim1=-2, dim2=-1).real, vectors @ (block * between)
+    outputs = (found,) if values_alone else (found, vectors)
+    return Eigenbasis(outputs, line, tol, vectors, group, between, speeds, turning, spun)
+
+
+def _turned(labels: Tensor, vectors: Tensor, moved: Tensor) -> Tensor:
+    size = vectors.shape[-1]
+    flat = vectors.reshape(-1, size, size).clone()
+    for of_one, v, a in zip(labels.reshape(-1, size), flat, moved.reshape(-1, size, size), strict=True):
+        for label, count in enumerate(of_one.bincount().tolist()):
+            if count > 1:
+                group = of_one == label
+                basis = v[:, group]
+                block = basis.mH @ a @ basis
+                v[:, group] = basis @ torch.linalg.eigh((block + block.mH) / 2)[1]
+    return flat.reshape(vectors.shape)
