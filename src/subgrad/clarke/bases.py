@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from subgrad.apply.gates import Gate, alias, through
-from subgrad.clarke.linear import carries_tangents_alone, dual, parts, tangent, values
+from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, dual, parts, tangent, values
 from subgrad.clarke.passes import DoesNotRepeat
 from subgrad.clarke.refused import Refused, where_raised
 
@@ -52,12 +52,9 @@ class Basis:
         if rates is None:
             raise DoesNotRepeat(f"vectors of repeated values at {self.line} have derivatives only beside tangents")
 
-    def require_no_dependence(self, turn: Tensor, on_the_whole: Tensor) -> None:
-        """The derivative along turns of the basis inside groups, which must vanish beside other derivatives."""
-        if not turn.numel():
-            return
+    def require_no_dependence(self, turn: Tensor, whole: Tensor) -> None:
+        """The derivative along turns inside groups, which must vanish beside what there is on the whole."""
         rounding = max(torch.finfo(turn.dtype).eps, self.tol) ** 0.5
-        whole = on_the_whole.abs().amax((-2, -1), keepdim=True)
         if bool((turn.abs() > rounding * whole).any()):
             raise Refused(
                 f"The program depends on which basis {self.line} returns for a value that repeats: any other would do "
@@ -66,10 +63,24 @@ class Basis:
             )
 
 
+def on_the_whole(turns: Tensor, growth: Tensor, of_values: Tensor | None, found: Tensor, speeds: Tensor) -> Tensor:
+    """The size of derivatives of one matrix: along turns, and what values as large as its own would change."""
+    size, speed = largest(found), largest(speeds)
+    time = torch.where(speed > 0, size / torch.where(speed > 0, speed, 1), 0)  # in which values change by as much
+    sizes = [_largest_of(turns), _largest_of(growth) * time]
+    if of_values is not None:
+        sizes.append(largest(of_values) * size)
+    return torch.stack(sizes).amax(0)
+
+
+def _largest_of(matrix: Tensor) -> Tensor:
+    return matrix.abs().amax((-2, -1), keepdim=True)
+
+
 def along(matrix: Tensor, basis: Basis) -> tuple[Tensor, ...]:
     """The outputs, differentiable in the matrix, in either mode."""
     if not carries_tangents_alone():
-        return through(_Decomposed, matrix, basis)
+        return through(_Decomposed, matrix, basis, carries_tangents())
     moved = tangent(matrix)
     if moved is None:
         return basis.outputs
@@ -80,21 +91,26 @@ def along(matrix: Tensor, basis: Basis) -> tuple[Tensor, ...]:
 
 class _Decomposed(Gate):
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, basis: Basis) -> tuple[Tensor, ...]:
-        ctx.basis = basis
+    def forward(ctx: Any, matrix: Tensor, basis: Basis, beside_tangents: bool) -> tuple[Tensor, ...]:
+        ctx.basis, ctx.beside_tangents = basis, beside_tangents
         ctx.set_materialize_grads(False)
         return tuple(map(alias, basis.outputs))
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, None, None]:
         rates = None
         if forward_ad._current_level >= 0:  # not asked by thread: on a GPU reverse mode has its own
             given, rates = zip(*(_with_rate(each) for each in given), strict=True)
-        with values():
-            return ctx.basis.cotangent(given, rates), None
+        try:
+            with values():
+                return ctx.basis.cotangent(given, rates), None, None
+        except DoesNotRepeat as error:  # that would ask for tangents once more
+            if not ctx.beside_tangents:
+                raise
+            raise Refused(f"{error}, which are gone when the gradient is taken.") from None
 
     @staticmethod
-    def jvp(ctx: Any, moved: Tensor, _: Any) -> tuple[Tensor, ...]:
+    def jvp(ctx: Any, moved: Tensor, *_: Any) -> tuple[Tensor, ...]:
         return ctx.basis.tangents(moved)
 
 

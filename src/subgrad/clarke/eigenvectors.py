@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subgrad.clarke.bases import Basis, Given, alike, differences, labelled, largest, quotient, skew, spin
+from subgrad.clarke.bases import Basis, Given, alike, differences, labelled, largest, on_the_whole, quotient, skew, spin
 from subgrad.kinks.places import rounding
 
 
@@ -46,18 +46,20 @@ class Eigenbasis(Basis):
             core = torch.diag_embed(of_values).to(core.dtype)
         if of_vectors is not None:
             turns = self.vectors.mH @ of_vectors
-            core = core + turns * self.between + self._inside(turns, of_vectors, rates)
+            core = core + turns * self.between + self._inside(turns, given, rates)
         return self.vectors @ core @ self.vectors.mH
 
-    def _inside(self, turns: Tensor, of_vectors: Tensor, rates: Given | None) -> Tensor:
+    def _inside(self, turns: Tensor, given: Given, rates: Given | None) -> Tensor:
         """What pairs of the same group contribute: a limit."""
         self.require_rates(rates)
         assert rates is not None
-        rate = rates[1]
+        of_values, of_vectors, rate = given[0], given[1], rates[1]
+        assert of_vectors is not None
         assert rate is not None
-        paired = self.group & (self.group.sum((-2, -1), keepdim=True) > self.group.shape[-1])
-        self.require_no_dependence(torch.where(paired, skew(turns), 0), turns)
         growth = skew(self.turning.mH @ of_vectors + self.vectors.mH @ rate)
+        paired = self.group & (self.group.sum((-2, -1), keepdim=True) > self.group.shape[-1])
+        whole = on_the_whole(turns, growth, of_values, self.outputs[0], self.speeds)
+        self.require_no_dependence(torch.where(paired, skew(turns), 0), whole)
         return torch.where(paired, quotient(growth, 2 * differences(self.speeds), largest(self.speeds)), 0)
 
 

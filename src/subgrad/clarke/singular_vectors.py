@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from subgrad.clarke.bases import Basis, Given, alike, differences, labelled, largest, quotient, skew, spin
+from subgrad.clarke.bases import Basis, Given, alike, differences, labelled, largest, on_the_whole, quotient, skew, spin
 from subgrad.kinks.places import rounding
 
 
@@ -63,14 +63,14 @@ class SingularBasis(Basis):
         if of_sizes is not None:
             torch.diagonal(core, dim1=-2, dim2=-1).copy_(of_sizes)
         if of_left is not None or of_right is not None:
-            core = core + self._of_vectors((of_left, of_right), rates)[..., :rows, :columns]
+            core = core + self._of_vectors(given, rates)[..., :rows, :columns]
         return self.left @ core @ self.right.mH
 
     def _of_vectors(self, given: Given, rates: Given | None) -> Tensor:
         self.require_rates(rates)
         assert rates is not None
         sides = (self.left, self.right)
-        of_both = [_filled(given[0], self.left), _filled(_adjoint(given[1]), self.right)]
+        of_both = [_filled(given[0], self.left), _filled(_adjoint(given[2]), self.right)]
         turns = [self._wide(vectors.mH @ each) for vectors, each in zip(sides, of_both, strict=True)]
         a, b = map(skew, turns)
         s_i, s_j = self.sizes.unsqueeze(-1), self.sizes.unsqueeze(-2)
@@ -80,7 +80,11 @@ class SingularBasis(Basis):
             skew(self._wide(turning.mH @ each + vectors.mH @ rate))
             for turning, each, vectors, rate in zip(self.turning, of_both, sides, moving, strict=True)
         ]
-        return core + self._inside((a, b), growth, torch.maximum(*(each.abs() for each in turns)))
+        wholes = [
+            on_the_whole(turn, grown, given[1], self.sizes, self.speeds)
+            for turn, grown in zip(turns, growth, strict=True)
+        ]
+        return core + self._inside((a, b), growth, torch.maximum(*wholes))
 
     def _inside(self, turns: tuple[Tensor, Tensor], growth: list[Tensor], whole: Tensor) -> Tensor:
         """What pairs of the same group contribute: limits, and for a value that repeats how both sides turn apart."""
@@ -93,7 +97,8 @@ class SingularBasis(Basis):
         together = quotient(growth[0] + growth[1], 2 * (t_j - t_i), fastest)
         apart = (a - b) / torch.where(equal, 4 * self.sizes.unsqueeze(-1), 1)
         at_zero = quotient(growth[0] * t_j + t_i * growth[1], (t_j - t_i) * (t_j + t_i), fastest**2)
-        return torch.where(equal, together + apart, 0) + torch.where(vanishing, at_zero, 0)
+        phases = torch.diag_embed(torch.diagonal(quotient(growth[0] - growth[1], 4 * t_i, fastest), dim1=-2, dim2=-1))
+        return torch.where(equal, together + apart, 0) + torch.where(vanishing, at_zero + phases, 0)
 
     def _wide(self, block: Tensor) -> Tensor:
         return _wide(block, self.sizes.shape[-1])

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
-from subgrad.clarke.bases import Basis, along
+from subgrad.clarke.bases import Basis, along, differences
 from subgrad.clarke.eigenvectors import Eigenbasis, eigenbasis
 from subgrad.clarke.linear import tangent, values
 from subgrad.clarke.passes import Decide, Rule
-from subgrad.clarke.refused import here
+from subgrad.clarke.refused import Refused, here
 from subgrad.clarke.singular_vectors import SingularBasis, singular_basis
 from subgrad.kinks.places import same_spectrum
 
@@ -120,4 +120,28 @@ def _completed(vectors: Tensor) -> Tensor:
     return torch.cat((vectors, torch.linalg.qr(vectors, mode="complete")[0][..., count:]), -1)
 
 
-SPECTRA: dict[str, Any] = {"_linalg_eigh": Eigenvalues(), "_linalg_svd": SingularValues()}
+class WithoutSymmetry(_Spectrum):
+    """The rule of `eig`: where values repeat they part like roots, faster than any slope, or their vectors do."""
+
+    def spectrum(self, out: Any) -> Tensor:
+        return out[0]
+
+    def _met(self, found: Tensor, tol: float) -> Tensor | bool:
+        if found.numel() == 0:
+            return False
+        apart = differences(found).abs() + torch.diag_embed(torch.full_like(found.real, torch.inf))
+        unknown = torch.finfo(found.dtype).eps ** 0.5 * found.abs().amax(-1)[..., None, None]  # like roots, too
+        return (apart <= unknown.clamp(min=tol)).any()
+
+    def decide(self, call: Call, at: Decide) -> Any:
+        raise Refused(
+            f"eig at {here()} meets an eigenvalue that repeats, where eigenvalues and eigenvectors of a matrix without "
+            "symmetry have no generalised derivative. If the matrix is symmetric, use torch.linalg.eigh."
+        )
+
+
+SPECTRA: dict[str, Any] = {
+    "_linalg_eigh": Eigenvalues(),
+    "_linalg_svd": SingularValues(),
+    "linalg_eig": WithoutSymmetry(),
+}
