@@ -164,6 +164,17 @@ def differences(row: Tensor) -> Tensor:
     return row.unsqueeze(-2) - row.unsqueeze(-1)
 
 
+def known_to(found: Tensor, tol: float) -> Tensor:
+    """How far apart values may be that count as the same: of computed matrices they are not known better."""
+    size = found.abs().amax(-1, keepdim=True)
+    return ((16 + found.shape[-1]) * torch.finfo(found.dtype).eps * size).clamp(min=tol)
+
+
+def repeats(found: Tensor, tol: float) -> Tensor:
+    """Whether any value of each matrix, sorted, repeats."""
+    return (found.diff(dim=-1).abs() <= known_to(found, tol)).any(-1, keepdim=True)
+
+
 def labelled(found: Tensor, tolerance: Tensor) -> Tensor:
     """The number of the group that each value, sorted, belongs to."""
     begins = (found.diff(dim=-1).abs() > tolerance).long()

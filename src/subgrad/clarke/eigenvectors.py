@@ -7,8 +7,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subgrad.clarke.bases import Basis, Given, alike, differences, labelled, largest, on_the_whole, quotient, skew, spin
-from subgrad.kinks.places import rounding
+from subgrad.clarke.bases import (
+    Basis,
+    Given,
+    alike,
+    differences,
+    known_to,
+    labelled,
+    largest,
+    on_the_whole,
+    quotient,
+    skew,
+    spin,
+)
 
 
 @dataclass(frozen=True)
@@ -21,7 +32,7 @@ class Eigenbasis(Basis):
         between: 1 / (l_j - l_i) for pairs that are not.
         speeds: of the eigenvalues, along the direction.
         turning: the derivative of the vectors along the direction, up to turns inside groups.
-        spun: such turns are added in forward mode, to see whether anything depends on them.
+        spun: how much of such turns is added in forward mode, to see whether anything depends on them.
     """
 
     vectors: Tensor
@@ -29,14 +40,14 @@ class Eigenbasis(Basis):
     between: Tensor
     speeds: Tensor
     turning: Tensor
-    spun: bool = False
+    spun: float = 0.0
 
     def tangents(self, moved: Tensor) -> tuple[Tensor, ...]:
         block = self.vectors.mH @ moved @ self.vectors
         speeds = torch.diagonal(block, dim1=-2, dim2=-1).real
         turns = block * self.between
         if self.spun:
-            turns = turns + spin(self.group, largest(speeds))
+            turns = turns + spin(self.group, self.spun * largest(speeds))
         return (speeds, self.vectors @ turns)[: len(self.outputs)]
 
     def cotangent(self, given: Given, rates: Given | None) -> Tensor:
@@ -63,18 +74,16 @@ class Eigenbasis(Basis):
         return torch.where(paired, quotient(growth, 2 * differences(self.speeds), largest(self.speeds)), 0)
 
 
-def eigenbasis(
-    found: Tensor, vectors: Tensor, moved: Tensor, values_alone: bool, line: str, tol: float, spun: bool
-) -> Eigenbasis:
+def eigenbasis(found: Tensor, vectors: Tensor, moved: Tensor, values_alone: bool, line: str, tol: float) -> Eigenbasis:
     """Of symmetric matrices that move: groups of eigenvectors are turned, each matrix by itself."""
-    labels = labelled(found, rounding(found).clamp(min=tol))
+    labels = labelled(found, known_to(found, tol))
     vectors = _turned(labels, vectors, moved)
     group = alike(labels)
     between = torch.where(group, 0, 1 / torch.where(group, 1, differences(found)))
     block = vectors.mH @ moved @ vectors
     speeds, turning = torch.diagonal(block, dim1=-2, dim2=-1).real, vectors @ (block * between)
     outputs = (found,) if values_alone else (found, vectors)
-    return Eigenbasis(outputs, line, tol, vectors, group, between, speeds, turning, spun)
+    return Eigenbasis(outputs, line, tol, vectors, group, between, speeds, turning)
 
 
 def _turned(labels: Tensor, vectors: Tensor, moved: Tensor) -> Tensor:

@@ -8,8 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from subgrad.clarke.bases import Basis, Given, alike, differences, labelled, largest, on_the_whole, quotient, skew, spin
-from subgrad.kinks.places import rounding
+from subgrad.clarke.bases import (
+    Basis,
+    Given,
+    alike,
+    differences,
+    known_to,
+    labelled,
+    largest,
+    on_the_whole,
+    quotient,
+    skew,
+    spin,
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class SingularBasis(Basis):
         vanishing: which of these pairs vanish.
         between: 1 / (s_j^2 - s_i^2) for pairs that are not the same.
         turning: the derivatives of both sides' vectors along the direction, up to turns inside groups.
-        spun: such turns are added in forward mode, to see whether anything depends on them.
+        spun: how much of such turns is added in forward mode, to see whether anything depends on them.
     """
 
     left: Tensor
@@ -40,7 +51,7 @@ class SingularBasis(Basis):
     vanishing: Tensor
     between: Tensor
     turning: tuple[Tensor, Tensor]
-    spun: bool = False
+    spun: float = 0.0
 
     def tangents(self, moved: Tensor) -> tuple[Tensor, ...]:
         block = self.left.mH @ moved @ self.right
@@ -50,8 +61,8 @@ class SingularBasis(Basis):
         of_left, of_right = _turning(self.left, self.right, block, self)
         columns = self.outputs[0].shape[-1], self.outputs[2].shape[-2]
         if self.spun:
-            together = spin(self.group, largest(speeds))
-            on_the_left = together + spin(self.vanishing, largest(speeds))  # there each side turns by itself
+            together = spin(self.group, self.spun * largest(speeds))
+            on_the_left = together + spin(self.vanishing, self.spun * largest(speeds))  # there sides turn by themselves
             of_left = of_left + self.left @ _corner(on_the_left, self.left)
             of_right = of_right + self.right @ _corner(together, self.right)
         return of_left[..., : columns[0]], speeds, of_right[..., : columns[1]].mH
@@ -152,11 +163,10 @@ def singular_basis(
     returned: tuple[int, int] | None,
     line: str,
     tol: float,
-    spun: bool,
 ) -> SingularBasis:
     """Of matrices that move; ``returned`` says how many vectors of both sides are returned, if any."""
     left, right = sides
-    tolerance = rounding(found).clamp(min=tol)
+    tolerance = known_to(found, tol)
     labels, rows, columns = labelled(found, tolerance), left.shape[-1], right.shape[-1]
     last_vanishes = found[..., -1:] <= tolerance
     is_zero = (labels == labels[..., -1:]) & last_vanishes
@@ -172,7 +182,7 @@ def singular_basis(
     speeds = F.pad(torch.diagonal(block, dim1=-2, dim2=-1).real, (0, beside))
     outputs = (found,) if returned is None else (left[..., : returned[0]], found, right[..., : returned[1]].mH)
     turning = _turning(left, right, block, known)
-    return SingularBasis(outputs, line, tol, left, right, sizes, speeds, group, known.vanishing, between, turning, spun)
+    return SingularBasis(outputs, line, tol, left, right, sizes, speeds, group, known.vanishing, between, turning)
 
 
 def _turned(labels: Tensor, is_zero: Tensor, left: Tensor, right: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:

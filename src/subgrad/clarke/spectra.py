@@ -3,19 +3,19 @@ perturbation); values then move by u' A' v, and at a vanishing singular value by
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
-from subgrad.clarke.bases import Basis, along, differences
+from subgrad.clarke.bases import along, differences, known_to, repeats
 from subgrad.clarke.eigenvectors import Eigenbasis, eigenbasis
 from subgrad.clarke.linear import tangent, values
 from subgrad.clarke.passes import Decide, Rule
 from subgrad.clarke.refused import Refused, here
 from subgrad.clarke.singular_vectors import SingularBasis, singular_basis
-from subgrad.kinks.places import same_spectrum
 
 
 class _Spectrum(Rule):
@@ -30,8 +30,8 @@ class _Spectrum(Rule):
     def _met(self, found: Tensor, tol: float) -> Tensor | bool:
         if found.numel() == 0:
             return False
-        near = (found.diff(dim=-1).abs() <= tol).any() | ((found[..., -1:].abs() <= tol).any() & self.vanishes)
-        return same_spectrum(found, vanishing=self.vanishes).any() | near
+        repeated = repeats(found, tol)
+        return (repeated | (found[..., -1:] <= known_to(found, tol))).any() if self.vanishes else repeated.any()
 
     vanishes = False
 
@@ -39,14 +39,21 @@ class _Spectrum(Rule):
         raise NotImplementedError
 
 
-def _answered(at: Decide, name: str, basis: Basis, native: tuple[Tensor, ...]) -> None:
-    """Note that vectors are others than those of the plain run, or else that nothing decided on them."""
+SPIN = 32.0  # times the size of derivatives: what depends on it is far from right
+
+
+def _judged(at: Decide, name: str, basis: Any, native: tuple[Tensor, ...]) -> Any:
+    """Note that vectors are others than in the plain run, so that the value tells whether the program depends on them.
+
+    If they are not, as along special directions, their derivatives have to tell: any turns inside groups are added.
+    """
     if len(basis.outputs) == 1:
-        return
-    rounding_of = torch.finfo(native[0].dtype).eps ** 0.5
+        return basis
+    known = torch.finfo(native[0].dtype).eps ** 0.5
     pairs = zip(basis.outputs, native, strict=True)
-    changed = torch.stack([((one - other).abs() > rounding_of).any() for one, other in pairs]).any()
+    changed = torch.stack([((one - other).abs() > known).any() for one, other in pairs]).any()
     at.answered(name, ~changed, changed)
+    return basis if bool(changed) else replace(basis, spun=SPIN if at.flip is None else -SPIN)
 
 
 class Eigenvalues(_Spectrum):
@@ -65,9 +72,8 @@ class Eigenvalues(_Spectrum):
             if alone:
                 vectors = torch.linalg.eigh(call.arguments["A"], side)[1]
             ahead = _read(moved, found, side, at.tol)
-            basis = eigenbasis(found, vectors, ahead, alone, f"eigh at {here()}", at.tol, at.flip is not None)
-            _answered(at, "eigh", basis, (found, vectors))
-            return basis
+            basis = eigenbasis(found, vectors, ahead, alone, f"eigh at {here()}", at.tol)
+            return _judged(at, "eigh", basis, (found, vectors))
 
     def along(self, call: Call, branch: Eigenbasis) -> Any:
         matrix = call.arguments["A"]
@@ -79,8 +85,7 @@ def _read(matrix: Tensor, found: Tensor, side: str, tol: float) -> Tensor:
     """What `eigh` reads of matrices with repeated values: a triangle; others have torch's derivative, in both."""
     strict = matrix.tril(-1) if side == "L" else matrix.triu(1)
     read = strict + strict.mH + torch.diag_embed(torch.diagonal(matrix, dim1=-2, dim2=-1))
-    repeated = same_spectrum(found) | (found.diff(dim=-1).abs() <= tol).any(-1, keepdim=True)
-    return torch.where(repeated.unsqueeze(-1), read, matrix)
+    return torch.where(repeats(found, tol).unsqueeze(-1), read, matrix)
 
 
 class SingularValues(_Spectrum):
@@ -102,9 +107,8 @@ class SingularValues(_Spectrum):
                 left, _, right = torch.linalg.svd(matrix, full_matrices=False)
             returned = None if alone else (left.shape[-1], right.shape[-2])
             sides = _completed(left), _completed(right.mH)
-            basis = singular_basis(found, sides, moved, returned, f"svd at {here()}", at.tol, at.flip is not None)
-            _answered(at, "svd", basis, native)
-            return basis
+            basis = singular_basis(found, sides, moved, returned, f"svd at {here()}", at.tol)
+            return _judged(at, "svd", basis, native)
 
     def along(self, call: Call, branch: SingularBasis) -> Any:
         outputs = along(call.arguments["A"], branch)
