@@ -50,7 +50,7 @@ class Basis:
 
     def require_rates(self, rates: Given | None) -> None:
         if rates is None:
-            raise DoesNotRepeat(f"vectors of repeated values at {self.line} have derivatives only beside tangents")
+            raise DoesNotRepeat(f"vectors of repeated values, of {self.line}, have derivatives only beside tangents")
 
     def require_no_dependence(self, turn: Tensor, whole: Tensor) -> None:
         """The derivative along turns inside groups, which must vanish beside what there is on the whole."""
@@ -125,17 +125,17 @@ def gradient_with_tangents(
     script: Sequence[tuple[Any, Any]], value: Tensor, leaves: Sequence[Tensor], line: str
 ) -> tuple[Tensor | None, ...] | None:
     """The gradient of a value that carries tangents, if there are bases whose derivatives ask for these; else None."""
-    if not value.requires_grad or not any(isinstance(branch, Basis) for _, branch in script):
+    bases = [branch for _, branch in script if isinstance(branch, Basis) and len(branch.outputs) > 1]
+    if not value.requires_grad or not bases:
         return None
     try:
         found = torch.autograd.grad(value, leaves, torch.ones_like(parts(value)[0]), allow_unused=True)
     except (NotImplementedError, RuntimeError) as error:
         if isinstance(error, Refused) or "forward" not in str(error):
             raise
-        first = next(branch.line for _, branch in script if isinstance(branch, Basis))
         raise Refused(
-            f"Vectors of repeated values at {first} have derivatives that ask for the tangents of a gradient, which "
-            f"torch does not have for all of the program at {line}: {error} (at {where_raised(error)})"
+            f"Vectors of repeated values, of {bases[0].line}, have derivatives that ask for the tangents of a gradient, "
+            f"which torch does not have for all of the program at {line}: {error} (at {where_raised(error)})"
         ) from error
     return tuple(None if each is None else parts(each)[0].detach() for each in found)
 

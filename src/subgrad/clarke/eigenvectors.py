@@ -87,13 +87,16 @@ def eigenbasis(found: Tensor, vectors: Tensor, moved: Tensor, values_alone: bool
 
 
 def _turned(labels: Tensor, vectors: Tensor, moved: Tensor) -> Tensor:
+    """The bases of repeated values turned to those in which the direction parts them."""
     size = vectors.shape[-1]
+    labels, moved = labels.reshape(-1, size), moved.reshape(-1, size, size)
     flat = vectors.reshape(-1, size, size).clone()
-    for of_one, v, a in zip(labels.reshape(-1, size), flat, moved.reshape(-1, size, size), strict=True):
-        for label, count in enumerate(of_one.bincount().tolist()):
+    for number in (labels[:, -1] < size - 1).nonzero().flatten().tolist():
+        start, v = 0, flat[number]
+        for count in labels[number].bincount().tolist():
             if count > 1:
-                group = of_one == label
-                basis = v[:, group]
-                block = basis.mH @ a @ basis
-                v[:, group] = basis @ torch.linalg.eigh((block + block.mH) / 2)[1]
+                basis = v[:, start : start + count]
+                block = basis.mH @ moved[number] @ basis
+                v[:, start : start + count] = basis @ torch.linalg.eigh((block + block.mH) / 2)[1]
+            start += count
     return flat.reshape(vectors.shape)

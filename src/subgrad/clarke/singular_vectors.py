@@ -186,21 +186,30 @@ def singular_basis(
 
 
 def _turned(labels: Tensor, is_zero: Tensor, left: Tensor, right: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
-    """The bases of repeated singular values turned to those in which the direction parts them."""
-    us, vs = left.reshape(-1, *left.shape[-2:]).clone(), right.reshape(-1, *right.shape[-2:]).clone()
-    ahead = moved.reshape(-1, *moved.shape[-2:])
-    count = labels.shape[-1]
-    for of_one, zero, u, v, a in zip(labels.reshape(-1, count), is_zero.reshape(-1, count), us, vs, ahead, strict=True):
-        start = 0
-        for size in of_one.bincount().tolist():
-            if zero[start]:  # and what is beside the matrix, if it is not square
-                block = u[:, start:].mH @ a @ v[:, start:]
-                turned = torch.linalg.svd(block, full_matrices=True)
-                u[:, start:], v[:, start:] = u[:, start:] @ turned[0], v[:, start:] @ turned[2].mH
-            elif size > 1:
-                group = slice(start, start + size)
-                block = u[:, group].mH @ a @ v[:, group]
-                turn = torch.linalg.eigh(block + block.mH)[1].flip(-1)
-                u[:, group], v[:, group] = u[:, group] @ turn, v[:, group] @ turn
-            start += size
+    """The bases of repeated and of vanishing values turned to those in which the direction parts them."""
+    size = labels.shape[-1]
+    labels, is_zero = labels.reshape(-1, size), is_zero.reshape(-1, size)
+    us, vs, ahead = (each.reshape(-1, *each.shape[-2:]) for each in (left.clone(), right.clone(), moved))
+    for number in ((labels[:, -1] < size - 1) | is_zero[:, -1]).nonzero().flatten().tolist():
+        start, zero = 0, is_zero[number].tolist()
+        for count in labels[number].bincount().tolist():
+            if zero[start]:
+                _turn(us[number][:, start:], vs[number][:, start:], ahead[number], by_svd=True)  # and what is beside
+            elif count > 1:
+                group = slice(start, start + count)
+                _turn(us[number][:, group], vs[number][:, group], ahead[number], by_svd=False)
+            start += count
     return us.reshape(left.shape), vs.reshape(right.shape)
+
+
+def _turn(u: Tensor, v: Tensor, ahead: Tensor, by_svd: bool) -> None:
+    """Turn bases of both sides in place: each by itself, or together."""
+    block = u.mH @ ahead @ v
+    if by_svd:
+        of_left, _, of_right = torch.linalg.svd(block, full_matrices=True)
+        u.copy_(u @ of_left)
+        v.copy_(v @ of_right.mH)
+    else:
+        turn = torch.linalg.eigh(block + block.mH)[1].flip(-1)
+        u.copy_(u @ turn)
+        v.copy_(v @ turn)

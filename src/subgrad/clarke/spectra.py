@@ -1,5 +1,8 @@
-"""Repeated eigenvalues and singular values: the tangent picks the basis in which they part (Kato, degenerate
-perturbation); values then move by u' A' v, and at a vanishing singular value by the size of that."""
+"""Repeated eigenvalues and singular values, and their vectors.
+
+The tangent picks the basis in which they part (Kato, degenerate perturbation); values then move by u' A' v, and at a
+vanishing singular value by the size of that. What a program makes of the vectors must not depend on the basis.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,12 @@ def _judged(at: Decide, name: str, basis: Any, native: tuple[Tensor, ...]) -> An
     pairs = zip(basis.outputs, native, strict=True)
     changed = torch.stack([((one - other).abs() > known).any() for one, other in pairs]).any()
     at.answered(name, ~changed, changed)
-    return basis if bool(changed) else replace(basis, spun=SPIN if at.flip is None else -SPIN)
+    if not changed:
+        return replace(basis, spun=SPIN if at.flip is None else -SPIN)
+    # Values that follow are those of the plain run up to rounding: what ties there may not tie to the bit here.
+    size = max(1.0, *(float(each.abs().max()) for each in native))
+    at.tol = max(at.tol, 4 * native[-1].shape[-1] * torch.finfo(native[0].dtype).eps * size)
+    return basis
 
 
 class Eigenvalues(_Spectrum):
