@@ -134,7 +134,7 @@ def gradient_with_tangents(
         if isinstance(error, Refused) or "forward" not in str(error):
             raise
         raise Refused(
-            f"Vectors of repeated values, of {bases[0].line}, have derivatives that ask for the tangents of a gradient, "
+            f"Vectors of repeated values, of {bases[0].line}, have derivatives that ask for tangents of a gradient, "
             f"which torch does not have for all of the program at {line}: {error} (at {where_raised(error)})"
         ) from error
     return tuple(None if each is None else parts(each)[0].detach() for each in found)
