@@ -45,17 +45,18 @@ class _Spectrum(Rule):
 SPIN = 32.0  # times the size of derivatives: what depends on it is far from right
 
 
-def _judged(at: Decide, name: str, basis: Any, native: tuple[Tensor, ...]) -> Any:
+def _judged(at: Decide, name: str, basis: Any, native: tuple[Tensor, ...], vanish: Tensor | None = None) -> Any:
     """Note that vectors are others than in the plain run, so that the value tells whether the program depends on them.
 
     If they are not, as along special directions, their derivatives have to tell: any turns inside groups are added.
+    Where values vanish the sides of vectors are others in other directions, which are then asked as well.
     """
     if len(basis.outputs) == 1:
         return basis
     known = torch.finfo(native[0].dtype).eps ** 0.5
     pairs = zip(basis.outputs, native, strict=True)
     changed = torch.stack([((one - other).abs() > known).any() for one, other in pairs]).any()
-    at.answered(name, ~changed, changed)
+    at.answered(name, ~changed, changed if vanish is None else changed | vanish.any())
     if not changed:
         return replace(basis, spun=SPIN if at.flip is None else -SPIN)
     # Values that follow are those of the plain run up to rounding: what ties there may not tie to the bit here.
@@ -116,7 +117,7 @@ class SingularValues(_Spectrum):
             returned = None if alone else (left.shape[-1], right.shape[-2])
             sides = _completed(left), _completed(right.mH)
             basis = singular_basis(found, sides, moved, returned, f"svd at {here()}", at.tol)
-            return _judged(at, "svd", basis, native)
+            return _judged(at, "svd", basis, native, found[..., -1:] <= known_to(found, at.tol))
 
     def along(self, call: Call, branch: SingularBasis) -> Any:
         outputs = along(call.arguments["A"], branch)
