@@ -153,6 +153,22 @@ def test_projections_on_the_space_of_a_repeated_value_are_differentiated() -> No
     assert_differentiated(weighed(projection), turned(1, 1, 2, 2))
 
 
+def test_the_logarithm_near_one_is_differentiated_though_its_values_are_rounding() -> None:
+    """What vectors contribute is then as small as what they should not contribute."""
+    for seed in range(8):
+        basis = torch.linalg.qr(random(4, 4, seed=seed))[0]
+        assert_differentiated(weighed(through_eigh(torch.log)), symmetric(basis @ basis.T))
+
+
+@pytest.mark.parametrize("side", ["L", "U"])
+def test_eigh_is_differentiated_in_the_triangle_that_it_reads(side: str) -> None:
+    def f(matrix: Tensor) -> Tensor:
+        found, vectors = torch.linalg.eigh(matrix, UPLO=side)
+        return weighed(lambda a: a)((vectors * found.exp()) @ vectors.T)
+
+    assert_differentiated(f, diagonal(1, 1, 2))
+
+
 def test_vectors_may_meet_on_both_sides_of_a_constant() -> None:
     """Nothing before the sum is independent of the basis."""
     middle = random(4, 4, seed=6)
@@ -208,6 +224,17 @@ def test_one_matrix_of_a_batch_does_not_touch_another_in_eigh() -> None:
     simple = batch.clone()
     simple[:, 0] = symmetric(random(2, 3, 3, seed=8))
     torch.testing.assert_close(gradient[:, 1], torch.func.grad(simple_ones)(simple)[:, 1], rtol=1e-11, atol=1e-11)
+
+
+def test_one_matrix_of_a_batch_does_not_touch_another_where_eigh_reads_it_as_it_is() -> None:
+    def simple_ones(batch: Tensor) -> Tensor:
+        return weighed(lambda a: a)(torch.linalg.eigh(batch)[1][..., 1, :, :])
+
+    batch = mixed(2, 2)
+    simple = batch.clone()
+    simple[:, 0] = symmetric(random(2, 3, 3, seed=8))
+    gradient, plain = subgrad.grad(simple_ones)(batch), torch.func.grad(simple_ones)(simple)
+    torch.testing.assert_close(gradient[:, 1], plain[:, 1], rtol=1e-11, atol=1e-11)
 
 
 def test_one_matrix_of_a_batch_does_not_touch_another_in_svd() -> None:
@@ -362,7 +389,7 @@ def test_what_depends_on_the_basis_is_refused_though_its_value_does_not() -> Non
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("matrix", [diagonal(1, 2, 0, 0), diagonal(1, 1, 2, 0)], ids=str)
+@pytest.mark.parametrize("matrix", [diagonal(1, 2, 0, 0), diagonal(1, 1, 2, 0), diagonal(1, 2, 3, 0)], ids=str)
 def test_polar_factors_of_singular_matrices_are_refused(matrix: Tensor, seed: int) -> None:
     with pytest.raises(Refused, match=r"svd at .*test_spectra_vectors.py"):
         subgrad.grad(weighed(through_svd(lambda u, s, v: u @ v)), seed=seed)(matrix)

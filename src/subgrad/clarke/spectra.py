@@ -91,10 +91,10 @@ class Eigenvalues(_Spectrum):
 
 
 def _read(matrix: Tensor, found: Tensor, side: str, tol: float) -> Tensor:
-    """What `eigh` reads of matrices with repeated values: a triangle; others have torch's derivative, in both."""
+    """What `eigh` reads of matrices with repeated values: a triangle; others have torch's gradient, half in each."""
     strict = matrix.tril(-1) if side == "L" else matrix.triu(1)
     read = strict + strict.mH + torch.diag_embed(torch.diagonal(matrix, dim1=-2, dim2=-1))
-    return torch.where(repeats(found, tol).unsqueeze(-1), read, matrix)
+    return torch.where(repeats(found, tol).unsqueeze(-1), read, (matrix + matrix.mH) / 2)
 
 
 class SingularValues(_Spectrum):
