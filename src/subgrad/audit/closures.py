@@ -13,12 +13,15 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from subgrad.apply import branches
 from subgrad.apply.lines import user_frame
 from subgrad.apply.passing import running
+from subgrad.audit import graphs
+from subgrad.audit.backward import Backward, tell_first
 from subgrad.audit.comparing import Graph, effects
 from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
 from subgrad.audit.recording import Recording
 from subgrad.audit.site import Site
 from subgrad.audit.switches import Switchboard
+from subgrad.clarke.surroundings import eager
 from subgrad.conventions import Convention, convention
 
 Parameters = nn.Module | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
@@ -64,14 +67,19 @@ def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions:
     branches.install(Recording.rules)
     recording = Recording(Modules(None), 0)
     recording.switches = board = Switchboard(conventions)
-    with _caught_backward() as caught, torch.enable_grad(), running(recording):
+    with _caught_backward(recording) as caught, torch.enable_grad(), eager(), running(recording):
         loss = closure()
     if not caught:
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise ValueError("The closure must return a loss: one number that depends on the parameters.")
         caught.append(((loss,), (None,)))
     tensors, cotangents = (tuple(each for pair in caught for each in pair[side]) for side in (0, 1))
-    return Graph(tensors, cotangents, named, board)
+    walked = list(graphs.nodes(tensors))
+    for words in graphs.compiled_code(walked):
+        recording.miss(words)
+    for operator in graphs.made_elsewhere(walked, board.made):
+        recording.miss(f"{operator} was called before the closure, or out of its sight")
+    return Graph(tensors, cotangents, named, board, walked, tuple(recording.missed))
 
 
 def _named(params: Parameters) -> dict[str, Tensor]:
@@ -85,20 +93,23 @@ def _named(params: Parameters) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _caught_backward() -> Iterator[list[tuple[tuple[Tensor, ...], tuple[Any, ...]]]]:
-    """Calls of backward are noted and not made."""
-    original, caught = torch.autograd.backward, []
+def _caught_backward(recording: Recording) -> Iterator[list[tuple[Sequence[Any], Sequence[Any]]]]:
+    """Calls of backward are noted and not made; gradients that the program goes on with are."""
+    caught: list[tuple[Sequence[Any], Sequence[Any]]] = []
 
-    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
-        given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
-        cotangents = (grad_tensors,) if isinstance(grad_tensors, Tensor) else grad_tensors
-        caught.append((given, tuple(cotangents) if cotangents is not None else (None,) * len(given)))
+    def told(run: Backward) -> bool:
+        if run.accumulates:
+            caught.append((run.tensors, run.cotangents))
+        elif recording.switches and recording.switches.lines:
+            site = Site.of(user_frame())
+            recording.miss(f"the program goes on with gradients taken at {site}, which are those of the run's convention")
+        return not run.accumulates
 
-    torch.autograd.backward = backward
+    undo = tell_first(told)
     try:
         yield caught
     finally:
-        torch.autograd.backward = original
+        undo()
 
 
 @contextmanager

@@ -1,0 +1,55 @@
+"""Every call of backward and of `torch.autograd.grad`, told to somebody first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# What both call in the end, whoever imported which of them under which name. It is an internal name of torch's.
+ENGINE = "_engine_run_backward"
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A walk of a graph that is about to begin.
+
+    Attributes:
+        tensors, cotangents: what it begins with; tensors may be edges of a graph.
+        inputs: where it ends; everywhere if empty.
+        accumulates: into ``.grad``, as `backward` does and `torch.autograd.grad` does not.
+        is_recorded: the gradients can be differentiated again.
+    """
+
+    tensors: Sequence[Any]
+    cotangents: Sequence[Tensor | None]
+    inputs: Sequence[Any]
+    accumulates: bool
+    is_recorded: bool
+
+
+def tell_first(told: Callable[[Backward], bool]) -> Callable[[], None]:
+    """Call back before each walk that this thread begins, and walk only if the answer is yes.
+
+    What a backward calls while it runs, as checkpoints do, is no walk of the program's own. What is returned takes the
+    watching back.
+    """
+    original, thread = getattr(torch.autograd, ENGINE), threading.get_ident()
+
+    def run(tensors: Any, cotangents: Any, retain: Any, create: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch._C._current_graph_task_id() == -1 and threading.get_ident() == thread:
+            given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+            if not told(Backward(given, tuple(cotangents), tuple(inputs), kwargs["accumulate_grad"], bool(create))):
+                return ()
+        return original(tensors, cotangents, retain, create, inputs, *args, **kwargs)
+
+    def undo() -> None:
+        if getattr(torch.autograd, ENGINE) is run:
+            setattr(torch.autograd, ENGINE, original)
+
+    setattr(torch.autograd, ENGINE, run)
+    return undo
