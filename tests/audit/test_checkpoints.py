@@ -28,7 +28,7 @@ reentrant, kept = partial(checkpoint, use_reentrant=True), partial(checkpoint, u
 
 
 class Counting(nn.Module):
-    """Does things that cannot be undone: counts its calls, and draws numbers that no generator of torch's gives."""
+    """Does what no buffer shows and nobody can take back: counts its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,11 +54,11 @@ def parts() -> list[nn.Module]:
     nn.init.zeros_(linear.weight[:2])
     nn.init.zeros_(linear.bias)
     layers = [linear, nn.BatchNorm1d(4), nn.Hardtanh(0, 1), nn.SELU(), nn.PReLU(), nn.Dropout(0.5)]
-    return [*layers, Counting(), nn.ReLU(inplace=True), Extremes()]
+    return [*layers, Counting(), nn.ReLU(), Extremes()]
 
 
 def selective(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    is_kept = op in (torch.ops.aten.addmm.default, torch.ops.aten.relu_.default, torch.ops.aten.clamp.default)
+    is_kept = op in (torch.ops.aten.addmm.default, torch.ops.aten.relu.default)
     return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
@@ -140,7 +140,10 @@ def assert_same(one: Run, other: Run) -> None:
 def test_nothing_of_a_run_changes(way: str, compared: Compared) -> None:
     audit = subgrad.audit(compare=compared, every=1, compare_every=1, ulps=1)
     assert_same(trained(way), trained(way, audit))
-    assert audit.hits > 0
+    if way in ("debug", "selective"):  # which watch every call themselves
+        assert any("was not looked at" in each for each in audit.unseen)
+    else:
+        assert audit.hits > 0
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -159,7 +162,7 @@ def test_gradients_under_checkpoints_are_compared_as_without(way: str) -> None:
     for each in ("none", way):
         torch.manual_seed(0)
         net = nn.Sequential(*(part for part in parts() if not isinstance(part, nn.Dropout)))
-        with subgrad.audit(net, compare=("left", "min-norm")) as audit:
+        with subgrad.audit(net, compare=("min-norm", "right")) as audit:
             out = WAYS[each](net, torch.zeros(5, 4, requires_grad=True))
             (out * torch.arange(20.0).sub(7).reshape(5, 4)).sum().backward()
         assert not audit.notes
@@ -248,7 +251,7 @@ def test_compare_takes_checkpoints(way: str) -> None:
         out = WAYS[way](net, torch.zeros(5, 4, requires_grad=True))
         return (out * torch.arange(20.0).sub(7).reshape(5, 4)).sum()
 
-    plain, effect = (subgrad.compare(partial(loss, each), net, ["left", "min-norm"]) for each in ("none", way))
+    plain, effect = (subgrad.compare(partial(loss, each), net, ["min-norm", "right"]) for each in ("none", way))
     assert effect.differing > 0
     assert not effect.unseen
     if way != "kept, nested":
