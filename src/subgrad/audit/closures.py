@@ -75,10 +75,8 @@ def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions:
         caught.append(((loss,), (None,)))
     tensors, cotangents = (tuple(each for pair in caught for each in pair[side]) for side in (0, 1))
     walked = list(graphs.nodes(tensors))
-    for words in graphs.compiled_code(walked):
+    for words in (*graphs.compiled_code(walked), *graphs.unwatched(walked, board.made)):
         recording.miss(words)
-    for operator in graphs.made_elsewhere(walked, board.made):
-        recording.miss(f"{operator} was called before the closure, or out of its sight")
     return Graph(tensors, cotangents, named, board, walked, tuple(recording.missed))
 
 

@@ -145,6 +145,11 @@ class Audit:
             for pair in dict.fromkeys((*asked, *found))
         )
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether the gradients that were compared depend on something that was not seen."""
+        return bool(self.unseen) or any(effect.unseen for effect in self.effects)
+
     def _not_covered(self, effect: Effect) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*effect.unseen, *self.unseen)))
 

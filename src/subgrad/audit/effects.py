@@ -87,7 +87,8 @@ class Effect:
         """In sentences: which gradients change, because of which line, what keeps them, and what was not seen."""
         changed = sum(change.differ > 0 for change in self.changes)
         if not changed and self.unseen:
-            return f"In what was seen, {self.before} and {self.after} give the same gradients. {_not_seen(self.unseen)}"
+            found = f"No difference between {self.before} and {self.after} was found in what was seen."
+            return f"{found} {_not_seen(self.unseen)}"
         if not changed:
             return f"{self.before} and {self.after} give the same gradients here."
         return f"{self._difference(changed)} {_not_seen(self.unseen)}".rstrip()
@@ -141,7 +142,7 @@ def _listed(causes: Sequence[Cause]) -> str:
 def _not_seen(unseen: Sequence[str]) -> str:
     """What a verdict does not cover; the first, since programs that run for long may have many."""
     more = f", and {len(unseen) - 1:,} more" if len(unseen) > 1 else ""
-    return f"Not seen, so it may differ there: {unseen[0]}{more}." if unseen else ""
+    return f"Of what was not seen nothing is known: {unseen[0]}{more}." if unseen else ""
 
 
 def _plural(count: int, noun: str) -> str:

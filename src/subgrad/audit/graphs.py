@@ -15,6 +15,8 @@ from subgrad.apply.operators import Operator
 from subgrad.kinks import KINKS
 from subgrad.kinks.sets import Jump
 
+Mark = tuple[int, str]
+
 OURS = ("torch", "subgrad")
 COMPILED = (
     "code that torch.compile has compiled; with torch.compiler.set_stance('force_eager') it runs as it is written, "
@@ -83,17 +85,34 @@ def _kinked() -> dict[str, str]:
     bases = {op.partition(".")[0] for op in chosen}
     # As torch's code generator does it: max_pool2d_with_indices is MaxPool2DWithIndices; for _cdist_forward it is Cdist.
     spelled = {base: "".join(part.title() for part in base.split("_")) for base in bases}
-    return {f"{name.removesuffix('Forward')}Backward": base.strip("_") for base, name in spelled.items()}
+    return {f"{name.replace('Forward', '')}Backward": base.strip("_") for base, name in spelled.items()}
 
 
-def made_elsewhere(walked: Iterable[Any], made: Collection[int]) -> list[str]:
-    """The operators with kinks in a graph whose calls were not watched, given the numbers of the nodes that were."""
-    found: dict[str, None] = {}
-    for node in walked:
-        operator = _kinked().get(re.sub(r"\d+$", "", type(node).__name__).replace("ForwardBackward", "Backward"))
-        if operator is not None and node._sequence_nr() not in made:
-            found[operator] = None
-    return sorted(found)
+def mark(node: Any) -> Mark:
+    """What tells a node apart: autograd counts them, in each thread."""
+    return node._sequence_nr(), type(node).__name__
+
+
+def marks_since(number: int, out: Any) -> Iterator[Mark]:
+    """Of the nodes that a call has made, which began when autograd had counted so far."""
+    outputs = out if isinstance(out, list | tuple) else (out,)
+    ahead = [each.grad_fn for each in outputs if isinstance(each, Tensor)]
+    while ahead:
+        node = ahead.pop()
+        if node is not None and node._sequence_nr() >= number:
+            yield mark(node)
+            ahead += [following for following, _ in node.next_functions]
+
+
+def unwatched(walked: Iterable[Any], made: Collection[Mark]) -> list[str]:
+    """The operators with kinks in a graph whose calls were not watched, given the nodes of those that were."""
+    named = ((node, re.sub(r"\d+$", "", type(node).__name__).replace("Forward", "")) for node in walked)
+    met = ((node, _kinked().get(name)) for node, name in named)
+    found = {operator for node, operator in met if operator is not None and mark(node) not in made}
+    return [
+        f"{operator} was not watched: called before, in another thread, or drawing random numbers"
+        for operator in sorted(found)
+    ]
 
 
 # What walking a graph once more would disturb.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
+from subgrad.apply.compiled import is_compiling
 from subgrad.apply.lines import user_frame
 from subgrad.audit.counting import OPERATORS, Found, NotLookedAt, Place, differentiated, found
 from subgrad.audit.data import Count, Row, ordered
@@ -99,7 +100,7 @@ class Recording:
     def look(self, call: Call) -> Any:
         """Run a call, and count what it meets."""
         names = differentiated(call)
-        if not names or not self.is_on:
+        if not names or not self.is_on or is_compiling():  # what is traced does not run yet
             return call.run()
         frame = user_frame()
         code, line = (None, 0) if frame is None else (frame.f_code, frame.f_lineno)

@@ -204,8 +204,8 @@ class Session:
         reason = why_walked_once(walked, board)
         if reason is not None:
             return self._recording.miss(f"gradients at {site} could not be compared: {reason}")
-        for operator in graphs.made_elsewhere(walked, board.made):
-            self._recording.miss(f"{operator} in the graph of {site} was called before this step, or out of its sight")
+        for words in graphs.unwatched(walked, board.made):
+            self._recording.miss(f"in the graph of {site}, {words}")
         reached = {id(each) for each in run.inputs}
         ends = [each for each in graphs.leaves(run.tensors, walked) if not reached or id(each) in reached]
         parameters, unseen = _named(ends, self._modules.parameters()), tuple(self._recording.missed)

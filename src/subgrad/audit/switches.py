@@ -28,6 +28,7 @@ from subgrad.apply.dispatch import shares
 from subgrad.apply.gates import Gate, alias, laid_out, outer_levels, same, through
 from subgrad.apply.plan import plan
 from subgrad.audit.counting import COMPARISONS, Found, applying
+from subgrad.audit.graphs import Mark, marks_since
 from subgrad.audit.site import Site
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
@@ -44,14 +45,14 @@ class Switchboard:
 
     Attributes:
         lines: where they are, as the program reached them.
-        made: the numbers of the nodes of all calls that were looked at, which autograd counts in each thread.
+        made: the nodes of all calls that were looked at, as `graphs.mark` tells them apart.
     """
 
     def __init__(self, conventions: Iterable[Convention]):
         self.conventions = tuple(conventions)
         self.setting: Setting | None = None
         self.lines: list[Line] = []
-        self.made: set[int] = set()
+        self.made: set[Mark] = set()
 
     def run(self, call: Call, names: frozenset[str], site: Site, operator: str, met: list[Found]) -> Any:
         """Run a call as it is; between gates, if it has hits at which the conventions differ.
@@ -66,7 +67,7 @@ class Switchboard:
             return call.run()
         else:
             out = self._switched(call, names, site, operator)
-        self.made.update(range(before, _get_sequence_nr()))
+        self.made.update(marks_since(before, out))
         return out
 
     def _switched(self, call: Call, names: frozenset[str], site: Site, operator: str) -> Any:
