@@ -39,8 +39,8 @@ def compare(
     >>> [(change.parameter, change.differ, change.flips) for change in effect.changes]
     [('w', 2, 0)]
 
-    The closure is run once: forward values are the same under every convention, and only backward runs under each of
-    them. Random generators, buffers of modules such as batch statistics, and ``.grad`` are as before afterwards.
+    The closure is run once, compiled functions as they are written: forward values are the same under every convention,
+    and only backward runs under each of them. ``effect.unseen`` has what it could not look at. Random generators, buffers of modules such as batch statistics, and ``.grad`` are as before afterwards.
 
     Args:
         closure: returns the loss; it may call ``backward()`` itself, as closures for optimizers do.
@@ -51,7 +51,8 @@ def compare(
         An `Effect`, or a tuple of them for more than two conventions.
 
     Raises:
-        ValueError: for fewer than two conventions, or a closure that returns no number to differentiate.
+        ValueError: for fewer than two conventions, a closure that returns no number to differentiate, or a loss that
+            depends on compiled code which could not be run as it is written: made before, or by torch.jit.
     """
     chosen = tuple(convention(each) for each in conventions)
     if len(chosen) < 2:
@@ -75,7 +76,9 @@ def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions:
         caught.append(((loss,), (None,)))
     tensors, cotangents = (tuple(each for pair in caught for each in pair[side]) for side in (0, 1))
     walked = list(graphs.nodes(tensors))
-    for words in (*graphs.compiled_code(walked), *graphs.unwatched(walked, board.made)):
+    for words in graphs.compiled_code(walked):
+        raise ValueError(f"These gradients cannot be compared: they depend on {words}.")
+    for words in graphs.unwatched(walked, board.made):
         recording.miss(words)
     return Graph(tensors, cotangents, named, board, walked, tuple(recording.missed))
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from subgrad.audit.effects import Cause, Change, Effect
-from subgrad.audit.graphs import is_compiled, left_as_they_are
+from subgrad.audit.graphs import left_as_they_are
 from subgrad.audit.site import Site
 from subgrad.audit.switches import Line, Setting, Switchboard
 from subgrad.conventions import Convention
@@ -44,7 +44,7 @@ class Graph:
 
         Compiled graphs are what they were compiled to be, and refuse.
         """
-        return not any(map(is_compiled, self.nodes)) and not all(each.is_cpu for each in self.parameters.values())
+        return not all(each.is_cpu for each in self.parameters.values())
 
     def gradients(self, setting: Setting) -> Gradients:
         """With the elements that a setting says. ``.grad`` is left alone, and so are the hooks that fill it."""

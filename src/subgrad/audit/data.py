@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from subgrad.audit import show
-from subgrad.audit.effects import Effect
+from subgrad.audit.effects import Effect, first_of
 from subgrad.audit.site import Site
 
 FORMAT = "subgrad.audit/1"
@@ -139,9 +139,10 @@ class Audit:
             if pair not in most or effect.differing > most[pair].differing:
                 most[pair] = effect
         found = {pair: replace(effect, unseen=self._not_covered(effect)).verdict for pair, effect in most.items()}
+        why = f": {first_of(self.unseen)}" if self.unseen else ""
         asked = [(self.compared[0], other) for other in self.compared[1:]]
         return tuple(
-            found.get(pair, f"No gradients were compared under {pair[0]} and {pair[1]}.")
+            found.get(pair, f"No gradients were compared under {pair[0]} and {pair[1]}{why}.")
             for pair in dict.fromkeys((*asked, *found))
         )
 

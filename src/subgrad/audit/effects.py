@@ -140,9 +140,13 @@ def _listed(causes: Sequence[Cause]) -> str:
 
 
 def _not_seen(unseen: Sequence[str]) -> str:
-    """What a verdict does not cover; the first, since programs that run for long may have many."""
-    more = f", and {len(unseen) - 1:,} more" if len(unseen) > 1 else ""
-    return f"Of what was not seen nothing is known: {unseen[0]}{more}." if unseen else ""
+    """What a verdict does not cover."""
+    return f"Of what was not seen nothing is known: {first_of(unseen)}." if unseen else ""
+
+
+def first_of(unseen: Sequence[str]) -> str:
+    """The first, since programs that run for long may have many."""
+    return unseen[0] if len(unseen) == 1 else f"{unseen[0]}, and {len(unseen) - 1:,} more"
 
 
 def _plural(count: int, noun: str) -> str:

@@ -19,10 +19,13 @@ Mark = tuple[int, str]
 
 OURS = ("torch", "subgrad")
 COMPILED = (
-    "code that torch.compile has compiled; with torch.compiler.set_stance('force_eager') it runs as it is written, "
-    "and is seen"
+    "code that torch.compile has compiled, which is not seen; with torch.compiler.set_stance('force_eager') it runs as "
+    "it is written, and is"
 )
-SCRIPTED = "code that torch.jit has compiled; with PYTORCH_JIT=0 in the environment it runs as it is written, and is seen"
+SCRIPTED = (
+    "code that torch.jit has compiled, which is not seen; with PYTORCH_JIT=0 in the environment it runs as it is "
+    "written, and is"
+)
 
 
 def nodes(tensors: Sequence[Tensor]) -> Iterator[Any]:

@@ -1,7 +1,8 @@
 """Where a step of a training ends: when each of its optimizers has stepped.
 
-One optimizer ends a step each time. Several that step one after the other, alternately or each at its own pace, end a
-step together, so that the step holds the phases of all of them, and recording one step of ten looks at each of them.
+One optimizer ends a step each time. Several, which step one after the other or each some times in turn, end a step
+together, so that it holds the phases of all of them, and recording one step of ten looks at each of them. The one that
+joined last is the one that ends it: then a step begins where a round of all of them does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class _Member:
 
     Attributes:
         alive: a weak reference to it.
-        last: how many steps all had taken when it last stepped.
+        joined, last: how many steps all had taken when it joined, and when it last stepped.
         gap: the most steps of others so far between two of its own.
         is_away: it has not stepped for much longer than that, and is not waited for until it does.
         is_seen: one of its phases was looked at, from beginning to end.
@@ -28,6 +29,7 @@ class _Member:
 
     alive: Any
     name: str
+    joined: int
     last: int
     gap: int = 0
     is_away: bool = False
@@ -48,16 +50,22 @@ class Steps:
         key = id(optimizer)
         member = self._members.get(key)
         if member is None or member.alive() is not optimizer:
-            member = self._members[key] = _Member(weakref.ref(optimizer), type(optimizer).__name__, self._taken)
-            is_new, self._joined = True, self._joined + 1
+            member = _Member(weakref.ref(optimizer), type(optimizer).__name__, self._taken, self._taken)
+            self._joined += 1
+            if self._joined > MOST:
+                self._members = {key: each for key, each in self._members.items() if each.alive() is not None}
+            self._members[key] = member
         else:
-            is_new, member.is_away = member.is_away, False
+            member.joined = self._taken if member.is_away else member.joined
+            member.is_away = False
             member.gap = max(member.gap, self._taken - member.last - 1)
             member.last = self._taken
         member.is_seen = member.is_seen or is_seen
         self._done.add(key)
-        # One that joins ends the step: the next begins where a round of all of them does.
-        return is_new or all(key in self._done or not self._is_awaited(each) for key, each in self._members.items())
+        others = {key: each for key, each in self._members.items() if each is not member and self._is_awaited(each)}
+        if member.joined == self._taken:
+            return True
+        return all(key in self._done and each.joined < member.joined for key, each in others.items())
 
     def _is_awaited(self, member: _Member) -> bool:
         waited = self._taken - member.last
