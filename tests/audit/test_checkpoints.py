@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from audit.families import FAMILIES
 from torch import Tensor, nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -21,6 +20,7 @@ from torch.utils.checkpoint import (
 )
 
 import subgrad
+from audit.families import FAMILIES
 
 Compared = tuple[str, ...]
 COMPARED: list[Compared] = [(), ("left", "min-norm"), ("torch-2.13", "torch-2.14"), ("torch", "right", "mean")]
@@ -155,7 +155,9 @@ def test_nothing_changes_with_scaled_losses_or_a_second_backward(way: str, given
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("way", ["kept", "kept, nested", "other random numbers", "no early stop", "sequential", "one by one"])
+@pytest.mark.parametrize(
+    "way", ["kept", "kept, nested", "other random numbers", "no early stop", "sequential", "one by one"]
+)
 def test_gradients_under_checkpoints_are_compared_as_without(way: str) -> None:
     """The network without random numbers: then checkpoints change nothing, and both comparisons must agree."""
     found = []

@@ -31,7 +31,9 @@ def trained(turns: str, rounds: int, **given: Any) -> tuple[Any, dict[str, dict[
         for turn in turns * rounds:
             (OPERATORS[turn](x) * torch.tensor([1.0, -2.0, 3.0])).sum().backward()
             optimizers[turn].step()
-    counts = {row.operator: {each.step: each.calls for each in row.series} for row in audit.rows if row.kind == "corner"}
+    counts = {
+        row.operator: {each.step: each.calls for each in row.series} for row in audit.rows if row.kind == "corner"
+    }
     return audit, {name: counts.get(NAMES[name], {}) for name in optimizers}
 
 
@@ -43,8 +45,8 @@ def test_one_optimizer_ends_a_step_each_time() -> None:
 
 def test_two_in_turn_are_both_recorded_in_one_step_of_ten() -> None:
     audit, counts = trained("ab", 100)
-    assert counts["a"] == {step: 1 for step in (0, 2, *range(10, 101, 10))}
-    assert counts["b"] == {step: 1 for step in (2, *range(10, 101, 10))}
+    assert counts["a"] == dict.fromkeys((0, 2, *range(10, 101, 10)), 1)
+    assert counts["b"] == dict.fromkeys((2, *range(10, 101, 10)), 1)
     assert (audit.steps, audit.recorded) == (101, (0, 2, *range(10, 101, 10)))
     assert not audit.notes
 

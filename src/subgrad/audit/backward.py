@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+INNER = "the program goes on with gradients taken at {}, which are those of the convention in force"
 # What both call in the end, whoever imported which of them under which name. It is an internal name of torch's.
 ENGINE = "_engine_run_backward"
 
@@ -30,6 +31,11 @@ class Backward:
     inputs: Sequence[Any]
     accumulates: bool
     is_recorded: bool
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether the program goes on with the gradients, as penalties do, instead of handing them to an optimizer."""
+        return self.is_recorded or not self.accumulates
 
 
 def tell_first(told: Callable[[Backward], bool]) -> Callable[[], None]:

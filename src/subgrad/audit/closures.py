@@ -103,7 +103,9 @@ def _caught_backward(recording: Recording) -> Iterator[list[tuple[Sequence[Any],
             caught.append((run.tensors, run.cotangents))
         elif recording.switches and recording.switches.lines:
             site = Site.of(user_frame())
-            recording.miss(f"the program goes on with gradients taken at {site}, which are those of the run's convention")
+            recording.miss(
+                f"the program goes on with gradients taken at {site}, which are those of the run's convention"
+            )
         return not run.accumulates
 
     undo = tell_first(told)

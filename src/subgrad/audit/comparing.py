@@ -40,10 +40,7 @@ class Graph:
 
     @cached_property
     def may_vary(self) -> bool:
-        """Whether kernels may add up in another order each time, on other devices than the CPU, and can be told not to.
-
-        Compiled graphs are what they were compiled to be, and refuse.
-        """
+        """Whether kernels may add up in another order each time: on other devices than the CPU."""
         return not all(each.is_cpu for each in self.parameters.values())
 
     def gradients(self, setting: Setting) -> Gradients:

@@ -1,4 +1,4 @@
-"""What lies in a graph that backward is about to walk: its leaves, and what the audit cannot look into or walk twice."""
+"""What lies in a graph that backward is about to walk: its leaves, and what the audit cannot see or walk twice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from subgrad.apply.operators import Operator
@@ -86,7 +85,7 @@ def _kinked() -> dict[str, str]:
     """By the name that autograd gives to the nodes of an operator: the operator, if conventions choose at its kinks."""
     chosen = [op for op in KINKS.overloads if any(not isinstance(kink.set, Jump) for kink in Operator(op).kinks)]
     bases = {op.partition(".")[0] for op in chosen}
-    # As torch's code generator does it: max_pool2d_with_indices is MaxPool2DWithIndices; for _cdist_forward it is Cdist.
+    # As torch's code generator spells them: MaxPool2DWithIndices for max_pool2d_with_indices, Cdist for _cdist_forward.
     spelled = {base: "".join(part.title() for part in base.split("_")) for base in bases}
     return {f"{name.replace('Forward', '')}Backward": base.strip("_") for base, name in spelled.items()}
 

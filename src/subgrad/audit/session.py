@@ -118,7 +118,10 @@ class Session:
         self._optimizers.begin()
         self._recording.missed.clear()
         is_owed = self._optimizers.are_owed
-        is_recorded, compares = is_owed or self._steps % self.every == 0, is_owed or self._steps % self.compare_every == 0
+        is_recorded, compares = (
+            is_owed or self._steps % self.every == 0,
+            is_owed or self._steps % self.compare_every == 0,
+        )
         if not is_recorded and not (self.compared and compares):
             return self._suspend()
         board = Switchboard(self.compared) if self.compared and compares else None
@@ -197,7 +200,9 @@ class Session:
         if run.accumulates and not hidden:
             self._compare(run, site, walked, board)
         if board.lines and (run.is_recorded or not run.accumulates):
-            recording.miss(f"the program goes on with gradients taken at {site}, which are those of the run's convention")
+            recording.miss(
+                f"the program goes on with gradients taken at {site}, which are those of the run's convention"
+            )
 
     def _compare(self, run: Backward, site: Site, walked: list[Any], board: Switchboard) -> None:
         if self._modules.are_sharded():  # whose backward gathers, reduces and frees, once
@@ -277,4 +282,3 @@ def _named(tensors: Sequence[Tensor], known: Mapping[int, str]) -> dict[str, Ten
             name += "'"
         found[name] = each
     return found
-
