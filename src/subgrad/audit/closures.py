@@ -14,7 +14,7 @@ from subgrad.apply import branches
 from subgrad.apply.lines import user_frame
 from subgrad.apply.passing import running
 from subgrad.audit import graphs
-from subgrad.audit.backward import Backward, tell_first
+from subgrad.audit.backward import INNER, Backward, tell_first
 from subgrad.audit.comparing import Graph, effects
 from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
@@ -39,8 +39,9 @@ def compare(
     >>> [(change.parameter, change.differ, change.flips) for change in effect.changes]
     [('w', 2, 0)]
 
-    The closure is run once, compiled functions as they are written: forward values are the same under every convention,
-    and only backward runs under each of them. ``effect.unseen`` has what it could not look at. Random generators, buffers of modules such as batch statistics, and ``.grad`` are as before afterwards.
+    The closure is run once, with compiled functions as they are written: forward values are the same under every
+    convention, and only backward runs under each of them. ``effect.unseen`` says what could not be looked at. Random
+    generators, buffers of modules such as batch statistics, and ``.grad`` are as before afterwards.
 
     Args:
         closure: returns the loss; it may call ``backward()`` itself, as closures for optimizers do.
@@ -102,10 +103,7 @@ def _caught_backward(recording: Recording) -> Iterator[list[tuple[Sequence[Any],
         if run.accumulates:
             caught.append((run.tensors, run.cotangents))
         elif recording.switches and recording.switches.lines:
-            site = Site.of(user_frame())
-            recording.miss(
-                f"the program goes on with gradients taken at {site}, which are those of the run's convention"
-            )
+            recording.miss(INNER.format(Site.of(user_frame())))
         return not run.accumulates
 
     undo = tell_first(told)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._autograd import _top_saved_tensors_default_hooks  # pyright: ignore[reportAttributeAccessIssue]
 
 from subgrad.apply.passing import running
 from subgrad.audit.graphs import saved_hooks
@@ -50,7 +51,7 @@ class Recomputed:
             return self._keeping(function, *args, **kwargs)
 
     def _keeping(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        pack, unpack = torch._C._autograd._top_saved_tensors_default_hooks(False)
+        pack, unpack = _top_saved_tensors_default_hooks(False)
         kept: list[Tensor] = []
         before = _generators()
 
@@ -71,7 +72,7 @@ class Recomputed:
             ]
 
     def _handed_out(self) -> None:
-        pack, _ = torch._C._autograd._top_saved_tensors_default_hooks(False)
+        pack, _ = _top_saved_tensors_default_hooks(False)
         kept, generators = self._kept, self._generators
         if self.board.setting is None:  # the program's own backward; another one would run the code again
             self._kept, self._generators = None, []

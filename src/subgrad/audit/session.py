@@ -15,7 +15,7 @@ from subgrad.apply.active import active
 from subgrad.apply.lines import user_frame
 from subgrad.apply.passing import here
 from subgrad.audit import graphs
-from subgrad.audit.backward import Backward, tell_first
+from subgrad.audit.backward import INNER, Backward, tell_first
 from subgrad.audit.comparing import Graph, effects
 from subgrad.audit.data import Audit
 from subgrad.audit.effects import Effect
@@ -118,14 +118,11 @@ class Session:
         self._optimizers.begin()
         self._recording.missed.clear()
         is_owed = self._optimizers.are_owed
-        is_recorded, compares = (
-            is_owed or self._steps % self.every == 0,
-            is_owed or self._steps % self.compare_every == 0,
-        )
-        if not is_recorded and not (self.compared and compares):
+        is_recorded = is_owed or self._steps % self.every == 0
+        is_compared = bool(self.compared) and (is_owed or self._steps % self.compare_every == 0)
+        if not is_recorded and not is_compared:
             return self._suspend()
-        board = Switchboard(self.compared) if self.compared and compares else None
-        self._recording.switches = board
+        self._recording.switches = Switchboard(self.compared) if is_compared else None
         self._recording.is_on = True
         if here.current is None:
             here.current = self._recording
@@ -199,10 +196,8 @@ class Session:
             return
         if run.accumulates and not hidden:
             self._compare(run, site, walked, board)
-        if board.lines and (run.is_recorded or not run.accumulates):
-            recording.miss(
-                f"the program goes on with gradients taken at {site}, which are those of the run's convention"
-            )
+        if board.lines and run.is_inner:
+            recording.miss(INNER.format(site))
 
     def _compare(self, run: Backward, site: Site, walked: list[Any], board: Switchboard) -> None:
         if self._modules.are_sharded():  # whose backward gathers, reduces and frees, once
