@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from subgrad.audit.modules import Modules
 from subgrad.audit.recording import Recording
 from subgrad.audit.site import Site
 from subgrad.audit.switches import Switchboard
-from subgrad.clarke.surroundings import eager
 from subgrad.conventions import Convention, convention
 
 Parameters = nn.Module | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
@@ -69,7 +69,7 @@ def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions:
     branches.install(Recording.rules)
     recording = Recording(Modules(None), 0)
     recording.switches = board = Switchboard(conventions)
-    with _caught_backward(recording) as caught, torch.enable_grad(), eager(), running(recording):
+    with _caught_backward(recording) as caught, torch.enable_grad(), _eager(), running(recording):
         loss = closure()
     if not caught:
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
@@ -82,6 +82,11 @@ def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions:
     for words in graphs.unwatched(walked, board.made):
         recording.miss(words)
     return Graph(tensors, cotangents, named, board, walked, tuple(recording.missed))
+
+
+def _eager() -> AbstractContextManager[Any]:
+    """Compiled functions run as they are written; where the compiler was never loaded there are none."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _named(params: Parameters) -> dict[str, Tensor]:
