@@ -200,6 +200,38 @@ def test_a_checkpoint_from_before_the_step_is_not_run_once_more() -> None:
     assert not audit.effects
 
 
+def test_a_function_that_fails_when_it_is_recomputed_fails_as_without() -> None:
+    def run() -> None:
+        calls = []
+
+        def function(x: Tensor) -> Tensor:
+            calls.append(1)
+            x = x.clamp(min=0) * 2
+            if len(calls) > 1:
+                raise KeyError("mine")
+            return x.exp()
+
+        kept(function, torch.zeros(3, requires_grad=True)).sum().backward()
+
+    with pytest.raises(KeyError, match="mine"):
+        run()
+    with subgrad.audit(compare=("torch-2.13", "torch-2.14")) as audit, pytest.raises(KeyError, match="mine"):
+        run()
+    assert "could not be compared: 'mine'" in audit.unseen[0]
+
+
+def test_backward_may_come_after_the_audit_and_twice() -> None:
+    def run(around: Any) -> tuple[int, list[float]]:
+        counting, x = Counting(), torch.zeros(3, requires_grad=True)
+        with around:
+            y = (kept(lambda x: counting(x).clamp(min=0), x) * torch.tensor([1.0, 2.0, 3.0])).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        return counting.calls, x.grad.tolist()  # type: ignore[union-attr]
+
+    assert run(subgrad.audit(compare=("torch-2.13", "torch-2.14"))) == run(nullcontext())
+
+
 def test_hooks_for_saved_tensors_that_somebody_wrote_are_called_as_often_as_without() -> None:
     def run() -> tuple[int, int, list[float]]:
         packed, unpacked = [], []

@@ -46,12 +46,15 @@ def tell_first(told: Callable[[Backward], bool]) -> Callable[[], None]:
     """
     original, thread = getattr(torch.autograd, ENGINE), threading.get_ident()
 
-    def run(tensors: Any, cotangents: Any, retain: Any, create: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch._C._current_graph_task_id() == -1 and threading.get_ident() == thread:
+    def run(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        is_the_programs = torch._C._current_graph_task_id() == -1 and threading.get_ident() == thread
+        if is_the_programs and len(args) >= 4:  # as torch calls it
+            cotangents, _, create_graph, inputs = args[:4]
             given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
-            if not told(Backward(given, tuple(cotangents), tuple(inputs), kwargs["accumulate_grad"], bool(create))):
+            accumulates = kwargs.get("accumulate_grad", False)
+            if not told(Backward(given, tuple(cotangents), tuple(inputs), accumulates, bool(create_graph))):
                 return ()
-        return original(tensors, cotangents, retain, create, inputs, *args, **kwargs)
+        return original(tensors, *args, **kwargs)
 
     def undo() -> None:
         if getattr(torch.autograd, ENGINE) is run:

@@ -20,6 +20,8 @@ from subgrad.apply.passing import running
 from subgrad.audit.graphs import saved_hooks
 from subgrad.audit.switches import Switchboard
 
+Generators = list[tuple[torch.Generator, Tensor]]  # with their states
+
 
 class Recomputed:
     """The pass in force in what one checkpoint recomputes.
@@ -33,7 +35,7 @@ class Recomputed:
     def __init__(self, board: Switchboard):
         self.board = board
         self._kept: list[Tensor] | None = None
-        self._generators: list[tuple[torch.Generator, Tensor]] = []
+        self._generators: Generators = []
 
     def run(self, rule: Any, call: Any) -> Any:
         return call.run()
@@ -53,23 +55,29 @@ class Recomputed:
     def _keeping(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         pack, unpack = _top_saved_tensors_default_hooks(False)
         kept: list[Tensor] = []
-        before = _generators()
+        before, is_complete = _generators(), False
 
         @functools.wraps(pack)  # with the marks by which checkpoints know their own
         def keep(saved: Tensor) -> Any:
+            nonlocal is_complete
             kept.append(saved.detach())
-            return pack(saved)
+            is_complete = True  # if the checkpoint stops the function now: it has all that it needs
+            packed = pack(saved)
+            is_complete = False
+            return packed
 
         try:
             with torch.autograd.graph.saved_tensors_hooks(keep, unpack):
-                return function(*args, **kwargs)
-        finally:  # also when the checkpoint stops it, having all that it needs
-            self._kept = kept
-            self._generators = [
-                (generator, now)
-                for (generator, then), (_, now) in zip(before, _generators(), strict=True)
-                if not torch.equal(then, now)
-            ]
+                out = function(*args, **kwargs)
+            is_complete = True
+            return out
+        finally:  # if the function itself fails, nothing is kept: in the program's backward it fails again
+            if is_complete:
+                pairs = zip(before, _generators(), strict=True)
+                self._generators = [
+                    (generator, now) for (generator, then), (_, now) in pairs if not torch.equal(then, now)
+                ]
+                self._kept = kept
 
     def _handed_out(self) -> None:
         pack, _ = _top_saved_tensors_default_hooks(False)
@@ -82,7 +90,7 @@ class Recomputed:
             pack(saved)
 
 
-def _generators() -> list[tuple[torch.Generator, Tensor]]:
+def _generators() -> Generators:
     found = [torch.default_generator]
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         found += torch.cuda.default_generators
