@@ -226,9 +226,9 @@ def test_one_matrix_of_a_batch_does_not_touch_another_in_eigh() -> None:
     torch.testing.assert_close(gradient[:, 1], torch.func.grad(simple_ones)(simple)[:, 1], rtol=1e-11, atol=1e-11)
 
 
-def test_one_matrix_of_a_batch_does_not_touch_another_where_eigh_reads_it_as_it_is() -> None:
+def test_vectors_of_one_matrix_of_a_batch_are_not_touched_by_another() -> None:
     def simple_ones(batch: Tensor) -> Tensor:
-        return weighed(lambda a: a)(torch.linalg.eigh(batch)[1][..., 1, :, :])
+        return weighed(lambda a: a)(torch.linalg.eigh(symmetric(batch))[1][..., 1, :, :])
 
     batch = mixed(2, 2)
     simple = batch.clone()
@@ -395,17 +395,13 @@ def test_polar_factors_of_singular_matrices_are_refused(matrix: Tensor, seed: in
         subgrad.grad(weighed(through_svd(lambda u, s, v: u @ v)), seed=seed)(matrix)
 
 
-def test_along_a_direction_that_turns_no_basis_dependence_on_it_is_refused() -> None:
+def test_along_a_direction_that_turns_no_basis_vectors_move_as_their_values_do() -> None:
     """The vectors that torch returns are those ahead, and how they turn depends on second derivatives."""
     matrix = diagonal(1, 1, 2, 3)
     ahead = symmetric(diagonal(1, 2, 3, 4) + random(4, 4, seed=5).tril(-2))
-    with pytest.raises(Refused, match=r"eigh at .*test_spectra_vectors.py"):
-        subgrad.jvp(ON_A_BASIS["one vector"], (matrix,), (ahead,))
-    with pytest.raises(Refused, match=r"svd at .*test_spectra_vectors.py"):
-        subgrad.jvp(weighed(lambda a: torch.linalg.svd(a)[0]), (matrix,), (ahead,))
-    for f in (weighed(through_eigh(torch.exp)), weighed(through_svd(OF_SVD["sinh"]))):
-        moved = (f(matrix + 1e-6 * ahead) - f(matrix - 1e-6 * ahead)) / 2e-6
-        torch.testing.assert_close(subgrad.jvp(f, (matrix,), (ahead,))[1], moved, rtol=1e-7, atol=1e-7)
+    for f in (ON_A_BASIS["one vector"], weighed(through_eigh(torch.exp)), weighed(through_svd(OF_SVD["sinh"]))):
+        moved = (f(matrix + 1e-6 * ahead) - f(matrix)) / 1e-6
+        torch.testing.assert_close(subgrad.jvp(f, (matrix,), (ahead,))[1], moved, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [4, 48])
@@ -450,10 +446,11 @@ def test_values_within_a_tolerance_count_as_repeated() -> None:
 
 
 @pytest.mark.parametrize("f", [torch.linalg.eigvals, lambda a: torch.linalg.eig(a)[0]], ids=["eigvals", "eig"])
-def test_matrices_without_symmetry_are_refused_where_eigenvalues_repeat(f: Function) -> None:
-    g = lambda a: f(a).real.pow(2).sum()  # noqa: E731
+def test_matrices_without_symmetry_where_eigenvalues_repeat(f: Function) -> None:
+    """They part like roots: what is smooth in the matrix all the same comes out, and the rest is refused."""
+    for matrix in (diagonal(1, 1, 3), diagonal(1, 2, 3) + 0.1 * random(3, 3)):
+        found = subgrad.grad(lambda a: f(a).pow(2).sum().real)(matrix)  # the trace of its square
+        torch.testing.assert_close(found, 2 * matrix.T, rtol=1e-7, atol=1e-7)
     defective = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 3.0]], dtype=torch.float64)
-    for matrix in (diagonal(1, 1, 3), defective):
-        with pytest.raises(Refused, match=r"eig at .*test_spectra_vectors.py"):
-            subgrad.grad(g)(matrix)
-    assert_differentiated(g, diagonal(1, 2, 3) + 0.1 * random(3, 3))
+    with pytest.raises(Refused, match=r"eig at .*test_spectra_vectors.py"):
+        subgrad.grad(lambda a: f(a).real.amax(-1) - f(a).real.amin(-1) + f(a).imag.abs().sum())(defective)

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from subgrad.apply.gates import Gate, alias, through
 from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, dual, parts, tangent, values
 from subgrad.clarke.passes import DoesNotRepeat
-from subgrad.clarke.refused import Refused, where_raised
+from subgrad.clarke.refused import Jumps, Refused, where_raised
 
 Given = tuple[Tensor | None, ...]  # cotangents, None where nothing depends on an output
 
@@ -56,7 +56,7 @@ class Basis:
         """The derivative along turns inside groups, which must vanish beside what there is on the whole."""
         rounding = max(torch.finfo(turn.dtype).eps, self.tol) ** 0.5
         if bool((turn.abs() > rounding * whole).any()):
-            raise Refused(
+            raise Jumps(
                 f"The program depends on which basis {self.line} returns for a value that repeats: any other would do "
                 "as well, so that it has no derivative. Use the vectors of a repeated value together, as in "
                 "Q @ diag(f(l)) @ Q.T, or the values alone."
@@ -183,9 +183,3 @@ def labelled(found: Tensor, tolerance: Tensor) -> Tensor:
 
 def alike(labels: Tensor) -> Tensor:
     return labels.unsqueeze(-2) == labels.unsqueeze(-1)
-
-
-def spin(pairs: Tensor, size: Tensor) -> Tensor:
-    """A turn of the basis inside groups, which changes nothing that a program may depend on."""
-    ones = torch.ones_like(pairs, dtype=size.dtype)
-    return torch.where(pairs, ones.triu(1) - ones.tril(-1), 0) * size

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -26,12 +26,19 @@ from subgrad.clarke.passes import Decide, lines
 from subgrad.clarke.program import Program, Vector
 from subgrad.clarke.refused import Jumps, Refused
 
-BESIDE = 15_485_863  # the seed of a direction that no other has
+SEED_BESIDE = 15_485_863  # the seed of a direction that no other has
 SMALL = 10_000  # entries; what has more is checked in ways that cost less
 # Steps along a direction: pairs of them tell a slope. The first pair is enough nearly always.
-STEPS = (-20, -23, -26, -30, -34, -17, -13, -9)
+STEPS = (-20, -23, -26, -30, -34, -37, -40, -17, -13, -9)
 STEPS_IN_SINGLE = (-14, -17, -20, -23, -10, -26)  # where the point is known in single precision, and so are its ties
 STEPS_AS_IT_IS = {torch.float64: STEPS, torch.float32: (-8, -10, -6, -12, -4), torch.bfloat16: (-2, -4, -1)}
+# And how far beside it, of the step: a kink that moves along the direction by a smaller part is crossed there.
+BESIDE_STEPS = (
+    *((-20, -10), (-23, -10), (-20, -17), (-16, -17), (-18, -20), (-12, -22), (-9, -26)),
+    *((-26, -8), (-30, -6), (-34, -5), (-37, -4)),
+)
+BESIDE_STEPS_IN_SINGLE = ((-17, -10), (-20, -10), (-17, -17), (-12, -17), (-9, -20), (-23, -8))
+BESIDE_STEPS_AS_IT_IS = ((-8, -3), (-6, -4), (-4, -2))
 SHARES = {torch.float64: 1e-5, torch.float32: 2e-3, torch.float16: 0.05, torch.bfloat16: 0.1}  # of what is summed
 
 
@@ -56,6 +63,7 @@ class Values:
         self.wide = program.may_be_widened
         self.dtype = min((leaf.dtype for leaf in program.leaves), key=_digits, default=torch.float64)
         self.known: dict[float, list[Tensor]] = {}
+        self.blur: float | None = None  # by which rounding shifts values, once it is measured
 
     @cached_property
     def length(self) -> float:
@@ -98,22 +106,40 @@ class Values:
         They do if they do so between two steps at which rounding does not hide it, or ever more so; or if, of the first
         three pairs of steps, none says otherwise.
         """
-        entries = [_Entries(torch.as_tensor(slope).detach().double()) for slope in slopes]
+        return self._or_blurred(
+            lambda: self._agree([torch.as_tensor(slope).detach().double() for slope in slopes], size)
+        )
+
+    def _agree(self, slopes: list[Tensor], size: Sizes) -> bool:
+        entries = list(map(_Entries, slopes))
         for number, (one, step, other, smaller) in enumerate(self.pairs()):
             for value, further, each in zip(one, other, entries, strict=True):
-                self._compare(each, value, further, step, smaller, size)
+                self._compare(each, value, further, step - smaller, max(step, smaller), size)
             if all(bool(each.agreed.all()) for each in entries):
                 return True
             if number == 2 and not any(bool((each.denied & ~each.agreed).any()) for each in entries):
                 return True
         return not any(bool((each.denied & ~each.agreed).any()) for each in entries)
 
-    def _compare(self, each: _Entries, one: Tensor, other: Tensor, step: float, smaller: float, size: Sizes) -> None:
+    def _or_blurred(self, judge: Callable[[], bool]) -> bool:
+        """A judgement, and if it is no, once more with how far rounding really blurs the values."""
+        if judge():
+            return True
+        if self.blur is None:
+            step = 2.0 ** self.steps()[0]
+            tiny = 2.0**-30 if self.is_sharp else 2.0**-14
+            shifted = [self.at(step * (1 + number * tiny)) for number in (1, 2, 3)]
+            gaps = [(a - b).abs() for each in shifted for a, b in zip(self.at(step), each, strict=True) if a.numel()]
+            self.blur = max((float(each.nan_to_num(0, 0, 0).amax()) for each in gaps), default=0.0)
+        return self.blur > 0 and judge()
+
+    def _compare(self, each: _Entries, one: Tensor, other: Tensor, span: float, step: float, size: Sizes) -> None:
+        """Hold one quotient, of two values a span apart and at most a step from the point, against the slope."""
         slope = each.slope
         with values():
             value, gap = (x.reshape(slope.shape).to(slope.device) for x in (one, one - other))
-            quotient, step = gap / (step - smaller), abs(step - smaller)
-            noise = self.rounding * (8 * value.abs() + 4 * size.here) / step
+            quotient, span = gap / span, abs(span)
+            noise = (self.rounding * (8 * value.abs() + 4 * size.here) + 4 * (self.blur or 0.0)) / span
             scale = slope.abs() + size.moved
             allowed = self.share * (scale + quotient.abs()) + noise
             # Where values do not move at all, derivatives are what rounding leaves of terms that cancel.
@@ -140,25 +166,34 @@ class Values:
 
     def agree_across(self, gradient: Sequence[Tensor | None]) -> bool:
         """Whether values beside the direction move as the gradient says: it is that of all that is smooth there."""
-        beside = random_direction(self.program.leaves, BESIDE)
-        part = 2.0**-10 if self.wide or self.dtype == torch.float64 else 2.0**-4
-        turned = [v.double() + part * w.double() for v, w in zip(self.ahead, beside, strict=True)]
-        if not self.wide:
-            turned = [each.to(v) for each, v in zip(turned, self.ahead, strict=True)]
+        beside = random_direction(self.program.leaves, SEED_BESIDE)
+        return self._or_blurred(lambda: self._agree_across(gradient, beside))
+
+    def _agree_across(self, gradient: Sequence[Tensor | None], beside: Vector) -> bool:
         slope, size = product_of(gradient, beside), sizes(gradient, beside, self.program.leaves)
         entries = _Entries(torch.tensor(slope, dtype=torch.float64))
-        for number, power in enumerate(self.steps()[:5]):
-            step = 2.0**power
-            (one,), (other,) = self._outputs(turned, step), self.at(step)
-            self._compare(entries, one, other, step * part, 0.0, size)
+        self.steps()  # whether it can be run in double precision
+        steps = BESIDE_STEPS_IN_SINGLE if self.wide else BESIDE_STEPS if self.is_sharp else BESIDE_STEPS_AS_IT_IS
+        for number, (step, part) in enumerate((2.0**power, 2.0**other) for power, other in steps):
+            (one,), (other,) = (self._outputs(self._turned(beside, side * part), step) for side in (1, -1))
+            self._compare(entries, one, other, 2 * step * part, step, size)
             if bool(entries.agreed) or (number == 2 and not bool(entries.denied)):
                 return True
         return not bool(entries.denied)
 
+    def _turned(self, beside: Vector, part: float) -> list[Tensor]:
+        if self.wide:
+            return [v.double() + part * w.double() for v, w in zip(self.ahead, beside, strict=True)]
+        return [v + part * w.to(v) for v, w in zip(self.ahead, beside, strict=True)]
+
+    @property
+    def is_sharp(self) -> bool:
+        return self.wide or self.dtype == torch.float64
+
     @property
     def share(self) -> float:
         """What may be missing of a slope: what rounding takes of it, and what lies between the steps."""
-        return SHARES[self.dtype] if self.wide or self.dtype == torch.float64 else 0.05
+        return SHARES[self.dtype] if self.is_sharp else 0.05
 
     @property
     def rest(self) -> float:
@@ -256,13 +291,13 @@ def certified(
 
 
 def hold_against_values(
-    gradient: Sequence[Tensor | None], slope: float, along: Values, doubtful: Sequence[str]
+    gradient: Sequence[Tensor | None], slope: float, along: Values, doubtful: Sequence[str], beside: bool = True
 ) -> None:
-    """The slope must be what the values of the program do along the direction."""
+    """The slope must be what the values of the program do along the direction, and the gradient what they do beside."""
     size = sizes(gradient, along.ahead, along.program.leaves)
     if not isfinite(size.moved) or not isfinite(slope):
         return
-    if not (along.agree([slope], size) and along.agree_across(gradient)):
+    if not (along.agree([slope], size) and (not beside or along.agree_across(gradient))):
         raise Refused(
             f"The derivative that was found, {slope:.6g} along the direction, is not what the program's values do. "
             f"Some part of it jumps, or has a derivative of its own making, where nothing could see it. Where to look: "

@@ -18,7 +18,6 @@ from subgrad.clarke.bases import (
     on_the_whole,
     quotient,
     skew,
-    spin,
 )
 
 
@@ -32,7 +31,6 @@ class Eigenbasis(Basis):
         between: 1 / (l_j - l_i) for pairs that are not.
         speeds: of the eigenvalues, along the direction.
         turning: the derivative of the vectors along the direction, up to turns inside groups.
-        spun: how much of such turns is added in forward mode, to see whether anything depends on them.
     """
 
     vectors: Tensor
@@ -40,14 +38,11 @@ class Eigenbasis(Basis):
     between: Tensor
     speeds: Tensor
     turning: Tensor
-    spun: float = 0.0
 
     def tangents(self, moved: Tensor) -> tuple[Tensor, ...]:
         block = self.vectors.mH @ moved @ self.vectors
         speeds = torch.diagonal(block, dim1=-2, dim2=-1).real
         turns = block * self.between
-        if self.spun:
-            turns = turns + spin(self.group, self.spun * largest(speeds))
         return (speeds, self.vectors @ turns)[: len(self.outputs)]
 
     def cotangent(self, given: Given, rates: Given | None) -> Tensor:

@@ -8,7 +8,7 @@ about twelve digits in double precision; two orders of extrapolation that differ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import torch
@@ -18,8 +18,7 @@ from torch.utils import _pytree as pytree
 from subgrad.clarke.program import Program, Vector
 
 COUNT = 5  # steps, each half of the one before
-LARGEST = (2.0**-8, 2.0**-13, 2.0**-18)  # in double precision
-LARGEST_AS_IT_IS = (2.0**-3, 2.0**-5)  # in fewer bits
+LARGEST = (2.0**-8, 2.0**-13, 2.0**-18)  # of these
 # How far two orders of extrapolation may differ, of the largest entry.
 ALLOWED = {torch.float64: 1e-8, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-3}
 
@@ -27,22 +26,19 @@ Sample = Callable[[float, bool], list[Tensor]]  # at a step, in double precision
 
 
 def limit(program: Program, sample: Sample) -> list[Tensor] | None:
-    """What samples tend to as the step goes to 0; None if they do not."""
+    """What samples tend to as the step goes to 0; None if they do not, or are known to too few digits."""
     dtype = max((leaf.dtype for leaf in program.leaves), key=lambda each: torch.finfo(each).eps)
-    is_double = dtype == torch.float64
-    for wide in (True, False) if program.may_be_widened else (False,):
-        steps, allowed = LARGEST, ALLOWED[dtype]
-        if not (wide or is_double):
-            steps, allowed = LARGEST_AS_IT_IS, 1e-2
-        try:
-            return next(_limits(sample, steps, wide, allowed), None)
-        except Exception:  # some operator does not take double precision; or nothing can be differentiated here
-            continue
-    return None
+    wide = program.may_be_widened
+    if not wide and dtype != torch.float64:
+        return None
+    try:
+        return next(_limits(sample, wide, ALLOWED[dtype]), None)
+    except Exception:  # some operator does not take double precision, or nothing can be differentiated here
+        return None
 
 
-def _limits(sample: Sample, steps: Sequence[float], wide: bool, allowed: float) -> Iterator[list[Tensor]]:
-    for step in steps:
+def _limits(sample: Sample, wide: bool, allowed: float) -> Iterator[list[Tensor]]:
+    for step in LARGEST:
         table = [sample(step / 2**number, wide) for number in range(COUNT)]
         before, last = _extrapolated(table[1:]), _extrapolated(table)
         if all(bool(each.isfinite().all()) for each in last):

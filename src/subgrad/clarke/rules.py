@@ -69,4 +69,5 @@ BESIDE_KINKS: dict[str, Rule] = {
     **BY_HAND,
     **AROUND,
     **NORMALISATIONS,
+    **SPECTRA,
 }

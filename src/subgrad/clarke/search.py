@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
+from subgrad.clarke.bases import gradient_with_tangents
 from subgrad.clarke.certificate import (
     SMALL,
     Values,
@@ -160,17 +161,17 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
             return Found(gradient, value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
     certify = not tol and branches not in memory.passed
-    search = _Search(program, value, tol, expected, looked, certify=certify)
+    search = _Search(program, value, tol, expected, looked, certify, is_random=direction is None)
     found = search.from_rules(seed, direction) if branches not in memory.without_rules else None
     if found is None:
         memory.without_rules.add(branches)
         found = search.extrapolated(seed, direction)
-    if search.turned and not tol:
+    if (search.turned or search.error) and not tol:
         assert found.direction is not None
         count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
         others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
         for each in (found.direction, *others):
-            check_continuity_sharply(program, each, found.slope or 0.0, search.turned)
+            check_continuity_sharply(program, each, found.slope or 0.0, search.turned or [program.line])
     memory.passed.add(branches)
     if aux is None and not search.at_once and search.error is None:
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
@@ -273,6 +274,7 @@ class _Search:
         expected: the sites of the plain run, and whether they met a kink.
         looked: the plain run.
         certify: hold what is found against the values of operators and of the program.
+        is_random: the direction is; beside one that is given, other branches may be as near as it gets.
         at_once: decide and record in one pass, which costs more, since a replay could not follow.
         turned: the lines at which comparisons or jumps answered otherwise than their values say.
         asks_nearby: some could not decide by derivatives.
@@ -285,6 +287,7 @@ class _Search:
     expected: list[tuple[Site, bool]]
     looked: Look
     certify: bool
+    is_random: bool
     at_once: bool = False
     turned: list[str] = field(default_factory=list)
     asks_nearby: bool = False
@@ -325,7 +328,7 @@ class _Search:
         check_reaches(self.program, ahead, self.value, slope)
         along = Values(self.program, ahead)
         agree = along.agree([slope], size) and along.agree_nearest(slope, float(self.value), size)
-        return agree and along.agree_across(gradient)
+        return agree and (not self.is_random or along.agree_across(gradient))
 
     def along(self, ahead: Vector) -> Found:
         """The element that a direction decides on, with its certificate."""
@@ -337,7 +340,8 @@ class _Search:
         self.turned = lines(current.changed)
         if self.certify:
             assert found.slope is not None
-            hold_against_values(found.gradient, found.slope, Values(self.program, ahead), self._doubtful(current))
+            along = Values(self.program, ahead)
+            hold_against_values(found.gradient, found.slope, along, self._doubtful(current), beside=self.is_random)
         return found
 
     def _doubtful(self, current: Decide) -> list[str]:
@@ -369,11 +373,15 @@ class _Search:
             else:
                 leaves, (out, _) = [], self.program.with_tangents(current, ahead)
             reached, slope = _outcome(out)
+            gradient = gradient_with_tangents(current.script, out, leaves, self.program.line) if self.at_once else None
         if not current.is_as_expected():
             return self.decided(ahead, nearby, expect=False)
         _check(current, self.value, reached, self.program, ahead, slope)
         try:
-            gradient, again = (gradient_of(out, leaves), reached) if self.at_once else self.program.replay(current)
+            if not self.at_once:
+                gradient, again = self.program.replay(current)
+            else:
+                gradient, again = gradient_of(out, leaves) if gradient is None else gradient, reached
         except DoesNotRepeat as error:
             self._require_repetition(current, error)
             self.at_once = True

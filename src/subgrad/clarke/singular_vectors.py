@@ -19,7 +19,6 @@ from subgrad.clarke.bases import (
     on_the_whole,
     quotient,
     skew,
-    spin,
 )
 
 
@@ -40,7 +39,6 @@ class SingularBasis(Basis):
         vanishing: which of these pairs vanish.
         between: 1 / (s_j^2 - s_i^2) for pairs that are not the same.
         turning: the derivatives of both sides' vectors along the direction, up to turns inside groups.
-        spun: how much of such turns is added in forward mode, to see whether anything depends on them.
     """
 
     left: Tensor
@@ -51,7 +49,6 @@ class SingularBasis(Basis):
     vanishing: Tensor
     between: Tensor
     turning: tuple[Tensor, Tensor]
-    spun: float = 0.0
 
     def tangents(self, moved: Tensor) -> tuple[Tensor, ...]:
         block = self.left.mH @ moved @ self.right
@@ -60,11 +57,6 @@ class SingularBasis(Basis):
             return (speeds,)
         of_left, of_right = _turning(self.left, self.right, block, self)
         columns = self.outputs[0].shape[-1], self.outputs[2].shape[-2]
-        if self.spun:
-            together = spin(self.group, self.spun * largest(speeds))
-            on_the_left = together + spin(self.vanishing, self.spun * largest(speeds))  # there sides turn by themselves
-            of_left = of_left + self.left @ _corner(on_the_left, self.left)
-            of_right = of_right + self.right @ _corner(together, self.right)
         return of_left[..., : columns[0]], speeds, of_right[..., : columns[1]].mH
 
     def cotangent(self, given: Given, rates: Given | None) -> Tensor:

@@ -6,7 +6,6 @@ vanishing singular value by the size of that. What a program makes of the vector
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +21,10 @@ from subgrad.clarke.singular_vectors import SingularBasis, singular_basis
 
 
 class _Spectrum(Rule):
+    def held(self, out: Any) -> list[tuple[int, Tensor]]:
+        """Values alone: vectors may have any sign."""
+        return [(number, each) for number, each in super().held(out) if each is self.spectrum(out)]
+
     def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
         out = call.run()
         with values():
@@ -42,13 +45,9 @@ class _Spectrum(Rule):
         raise NotImplementedError
 
 
-SPIN = 32.0  # times the size of derivatives: what depends on it is far from right
-
-
 def _judged(at: Decide, name: str, basis: Any, native: tuple[Tensor, ...], vanish: Tensor | None = None) -> Any:
     """Note that vectors are others than in the plain run, so that the value tells whether the program depends on them.
 
-    If they are not, as along special directions, their derivatives have to tell: any turns inside groups are added.
     Where values vanish the sides of vectors are others in other directions, which are then asked as well.
     """
     if len(basis.outputs) == 1:
@@ -56,9 +55,7 @@ def _judged(at: Decide, name: str, basis: Any, native: tuple[Tensor, ...], vanis
     known = torch.finfo(native[0].dtype).eps ** 0.5
     pairs = zip(basis.outputs, native, strict=True)
     changed = torch.stack([((one - other).abs() > known).any() for one, other in pairs]).any()
-    at.answered(name, ~changed, changed if vanish is None else changed | vanish.any())
-    if not changed:
-        return replace(basis, spun=SPIN if at.flip is None else -SPIN)
+    at.answered(name, torch.zeros_like(changed), changed if vanish is None else changed | vanish.any())
     # Values that follow are those of the plain run up to rounding: what ties there may not tie to the bit here.
     size = max(1.0, *(float(each.abs().max()) for each in native))
     at.tol = max(at.tol, 4 * native[-1].shape[-1] * torch.finfo(native[0].dtype).eps * size)
