@@ -1,40 +1,56 @@
-"""What leaves a program behind torch's back: `detach`, `no_grad`, numbers read by Python.
+"""What a program calls in one pass, function by function, where operators alone do not tell.
 
-In the tangent pass a detached tensor keeps its tangent, which is that of the program's value. If the program's gradient
-ignores it and that matters, as in straight-through tricks, the certificate fails.
+Every function of torch is one of these. Some are called in another way (`HANDLERS`). Some tell only shapes, types and
+what rules have decided (`harmless`). Of all others the result is differentiated if an argument is; what is not has been
+cut off, which is noted with its line, so that the certificate tells whether it matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from subgrad.clarke.branch_cuts import BRANCH_CUTS
+from subgrad.clarke.casts import CASTS
+from subgrad.clarke.cuts import CUTS, FILLS, Handler, name_of, note_another_way, noted, reaches
+from subgrad.clarke.foreach import each_by_itself
 from subgrad.clarke.generic import convolved, linear
-from subgrad.clarke.linear import tangent, with_tangent
-from subgrad.clarke.passes import Decide, Look
-from subgrad.clarke.refused import Refused, here
+from subgrad.clarke.harmless import is_harmless
+from subgrad.clarke.passes import Decide, Look, is_differentiated
+from subgrad.clarke.searches import SEARCHES
+from subgrad.clarke.spelled import SPELLED
 from subgrad.clarke.surroundings import counts_batches
 
-_data: Any = torch.Tensor.data
-DETACHED = frozenset((Tensor.detach, torch.detach, _data.__get__))
-READ = frozenset(
-    (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__float__, Tensor.__int__, Tensor.__index__)
-)
-STRAIGHT_THROUGH = frozenset((torch.nn.functional.gumbel_softmax,))
-# What asks floating-point numbers whether they are 0, or rounds them, is put in words that have rules.
-ASK_FOR_ZERO = frozenset((Tensor.bool, Tensor.__bool__))
-ROUND = frozenset((Tensor.long, Tensor.int, Tensor.short))
-NOTEWORTHY = DETACHED | READ | STRAIGHT_THROUGH | ASK_FOR_ZERO | ROUND
 
+
+def counted(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Batches are counted by the plain run alone."""
+    if isinstance(current, Look) or not _is_counter(args[0]) or not counts_batches(args[0]):
+        return func(*args, **kwargs)
+    note_another_way(current)
+    return args[0]
+
+
+def _is_counter(tensor: Any) -> bool:
+    return isinstance(tensor, Tensor) and tensor.ndim == 0 and not tensor.is_floating_point()
+
+
+HANDLERS: dict[str, Handler] = {"add_": counted, **CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH_CUTS}
 
 # With a direction that is a product these cost little in the tangent pass.
 CONVOLVE: dict[Any, Any] = {each: partial(convolved, each) for each in (torch.conv1d, torch.conv2d, torch.conv3d)}
 MULTIPLY: dict[Any, Any] = {torch.nn.functional.linear: linear, **CONVOLVE}
+
+# What is known of a function after its first call, so that later ones cost little.
+_handlers: dict[Any, Handler | None] = {}
+_harmless: set[Any] = set()
+_differentiable: set[Any] = set()  # as seen by plain runs
+_UNKNOWN: Any = object()
 
 
 class Watch(TorchFunctionMode):
@@ -47,67 +63,78 @@ class Watch(TorchFunctionMode):
         self.decides = isinstance(current, Decide)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.decides and self.current.indices:
-            self.current.note_use(args)
-        if self.decides and func in MULTIPLY and (self.current.factors or func in CONVOLVE):
-            return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
-        if func in NOTEWORTHY:
-            self._note()
-            return self._noteworthy(func, args, kwargs or {})
-        if func is Tensor.add_ and not self.looks and _is_counter(args[0]) and counts_batches(args[0]):
-            self._note()
-            return args[0]  # by the plain run alone
-        if self.looks and not torch.is_grad_enabled() and _is_computed(func, args):
-            self.current.leaks.note(f"{func.__name__} under no_grad")
-        return func(*args, **(kwargs or {}))
-
-    def _note(self) -> None:
+        # Arguments that torch loses while a mode is active are restored here.
         if self.decides:
-            self.current.is_watched = True
+            if self.current.indices:
+                self.current.note_use(args)
+            if func in MULTIPLY and (self.current.factors or func in CONVOLVE):
+                return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
+        handler = _handlers.get(func, _UNKNOWN)
+        if handler is _UNKNOWN:
+            handler = _learned(func)
+        if handler is not None:
+            out = handler(self.current, func, args, kwargs or {})
+            if self.looks and not torch.is_grad_enabled() and _is_real(out) and reaches(args, kwargs):
+                self.current.leaks.note(f"{name_of(func)} under no_grad")
+            return out
+        if self.decides:
+            return self._decide(func, args, kwargs or {})
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        if not self.looks:
+            return out
+        if not torch.is_grad_enabled():
+            if func not in _harmless and reaches(args, kwargs):
+                self.current.leaks.note(f"{name_of(func)} under no_grad")
+        elif isinstance(out, Tensor) and out.requires_grad:
+            _differentiable.add(func)
+        elif func not in _harmless and _is_cut(out) and reaches(args, kwargs):
+            self.current.leaks.note(name_of(func))
+        return out
 
-    def _noteworthy(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        self_ = args[0] if args else kwargs.get("input")
-        if func in STRAIGHT_THROUGH:
-            if kwargs.get("hard", len(args) > 2 and args[2]) and self_.requires_grad:
-                raise Refused(f"gumbel_softmax(hard=True) at {here()}: its gradient is that of another function.")
-            return func(*args, **kwargs)
-        if not isinstance(self_, Tensor) or not self_.is_floating_point():
-            if self.decides and (func in READ or func is Tensor.__bool__):
-                self.current.is_read = True
-            return func(*args, **kwargs)
-        if func in ASK_FOR_ZERO:
-            return func(self_ != 0, *args[1:], **kwargs)
-        if func in ROUND:
-            return func(torch.trunc(self_), *args[1:], **kwargs)
-        if self.looks and self_.requires_grad:
-            if func in READ:
-                _refuse_to_read(func)
-            self.current.leaks.note(_name(func))
-        found = tangent(self_) if self.decides else None
-        if found is None:
-            return func(*args, **kwargs)
-        if func in READ:
-            _refuse_to_read(func)
-        self.current.leaks.note(_name(func))
-        return with_tangent(func(*args, **kwargs), found.clone())
-
-
-def _is_computed(func: Any, args: Any) -> bool:
-    """Whether a call is more than a look at an attribute of what is differentiated."""
-    is_attribute = getattr(func, "__name__", "__get__") == "__get__"
-    return not is_attribute and any(isinstance(each, Tensor) and each.requires_grad for each in args)
-
-
-def _is_counter(tensor: Any) -> bool:
-    return isinstance(tensor, Tensor) and tensor.ndim == 0 and not tensor.is_floating_point()
+    def _decide(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), torch.no_grad():  # where there are no tangents
+                return func(*args, **kwargs)
+        out = func(*args, **kwargs)
+        if func not in _differentiable and func not in _harmless and _is_cut(out) and reaches(args, kwargs):
+            self.current.leaks.note(name_of(func))
+        return out
 
 
-def _name(func: Any) -> str:
-    return "data" if func == _data.__get__ else func.__name__
+def _learned(func: Any) -> Handler | None:
+    """How a function is called in another way, if it is; and what else is known of it by its name."""
+    handler, name = None, name_of(func)
+    if _is_of_torch(func):
+        handler = HANDLERS.get(name)
+        if name.startswith("_foreach_") or _module(func).startswith("torch.foreach"):
+            handler = each_by_itself
+        elif name in FILLS and _module(func) == "torch.nn.init":
+            handler = noted
+        if handler is None and is_harmless(name):
+            _harmless.add(func)
+        _handlers[func] = handler
+    return handler
 
 
-def _refuse_to_read(func: Any) -> None:
-    raise Refused(
-        f"{func.__name__}() at {here()} takes a number out of the program, and what Python makes of it cannot be "
-        "followed. Compare tensors instead; return what is to be shown with has_aux=True."
-    )
+def _is_of_torch(func: Any) -> bool:
+    return not isinstance(func, FunctionType) or _module(func).partition(".")[0] == "torch"
+
+
+def _module(func: Any) -> str:
+    return getattr(func, "__module__", None) or ""
+
+
+def _is_cut(out: Any) -> bool:
+    """Whether there is something in a result, and nothing differentiated."""
+    if isinstance(out, Tensor):
+        return not is_differentiated(out)
+    if isinstance(out, list | tuple):
+        return bool(out) and all(map(_is_cut, out))
+    return isinstance(out, bool | int | float | complex)
+
+
+def _is_real(out: Any) -> bool:
+    """Whether a result could have a derivative."""
+    if isinstance(out, list | tuple):
+        return any(map(_is_real, out))
+    return isinstance(out, Tensor) and (out.is_floating_point() or out.is_complex())
