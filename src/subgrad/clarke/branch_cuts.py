@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.clarke.cuts import Handler, name_of, note_another_way, refuse
-from subgrad.clarke.passes import Look, is_differentiated
+from subgrad.clarke.cuts import Handler, is_differentiated, name_of, note_another_way, refuse
+from subgrad.clarke.passes import Look
 
 
 def _left_of(point: float) -> Callable[[Tensor], Tensor]:

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.clarke.cuts import Handler, note_another_way, note_reading
-from subgrad.clarke.passes import is_differentiated
+from subgrad.clarke.cuts import Handler, is_differentiated, note_another_way, note_reading
 
 
 def cast(current: Any, func: Any, args: Any, kwargs: Any) -> Any:

@@ -11,9 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor  # pyright: ignore[reportMissingImports]
+from torch.utils.hooks import RemovableHandle
 
+from subgrad.clarke import passes
 from subgrad.clarke.linear import dual, tangent, with_tangent
-from subgrad.clarke.passes import Decide, Replay, is_differentiated
+from subgrad.clarke.passes import Decide, Look, Replay
 from subgrad.clarke.refused import Refused, here
 
 # How a call is made in a pass: given the pass, the function and its arguments.
@@ -30,9 +33,25 @@ def name_of(func: Any) -> str:
     return getattr(attribute, "__name__", "attribute") + ("=" if name == "__set__" else "")
 
 
+def is_differentiated(argument: Any) -> bool:
+    """Whether an argument depends on what the program is differentiated in; also inside `torch.func` transforms."""
+    if isinstance(argument, Tensor):
+        while is_functorch_wrapped_tensor(argument):
+            argument = get_unwrapped(argument)
+        return passes.is_differentiated(argument)
+    return isinstance(argument, list | tuple) and any(map(is_differentiated, argument))
+
+
 def reaches(args: Any, kwargs: Any) -> bool:
     """Whether something differentiated is among the arguments of a call."""
     return any(map(is_differentiated, args)) or (bool(kwargs) and any(map(is_differentiated, kwargs.values())))
+
+
+def moving(x: Tensor, func: Any) -> Tensor | None:
+    """The tangent of what a call cuts off."""
+    if is_functorch_wrapped_tensor(x):
+        refuse(func, "cuts derivatives inside a torch.func transform, where they cannot be followed.")
+    return tangent(x)
 
 
 def note_a_cut(current: Any, name: str) -> None:
@@ -61,7 +80,7 @@ def detached(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     note_another_way(current)
     note_a_cut(current, name)
-    moved = tangent(x)
+    moved = moving(x, func)
     out = x.detach().clone() if name in ("detach_copy", "__deepcopy__") else func(*args, **kwargs)
     if name == "__deepcopy__":
         out.requires_grad_(x.requires_grad)
@@ -74,7 +93,7 @@ def detached_in_place(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     note_another_way(current)
     note_a_cut(current, name_of(func))
-    moved = tangent(x)
+    moved = moving(x, func)
     out = func(*args, **kwargs)
     if moved is not None:
         with torch.no_grad():
@@ -92,7 +111,7 @@ def copied(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
         refuse(func, "makes a tensor of numbers that it takes out of the program. Write torch.stack instead.")
     note_another_way(current)
     note_a_cut(current, name_of(func))
-    moved, plain = tangent(data), data.detach()
+    moved, plain = moving(data, func), data.detach()
     out = func(
         *(plain if each is data else each for each in args),
         **{key: plain if each is data else each for key, each in kwargs.items()},
@@ -186,6 +205,16 @@ def made_sparse(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
+def hooked(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Hooks on gradients, of which a run without a graph has none; what they change the certificate finds."""
+    x = _first(args, kwargs)
+    if isinstance(current, Decide) and not x.requires_grad and is_differentiated(x):
+        return None if name_of(func) == "retain_grad" else RemovableHandle({})
+    if isinstance(current, Look) and name_of(func) == "register_hook" and is_differentiated(x):
+        note_a_cut(current, name_of(func))
+    return func(*args, **kwargs)
+
+
 def refuse(func: Any, because: str) -> None:
     name = name_of(func)
     raise Refused(f"{name}{'' if name.endswith('=') else '()'} at {here()} {because}")
@@ -235,6 +264,7 @@ CUTS: dict[str, Handler] = {
     **{name: kept_out for name in ("requires_grad_", "requires_grad=")},
     **{name: noted for name in ("set_", "gaussian_nll_loss", "module_load")},
     **{name: noted for name in ("storage", "untyped_storage", "_typed_storage", "data_ptr", "const_data_ptr")},
+    **{name: hooked for name in ("retain_grad", "register_hook", "register_post_accumulate_grad_hook")},
     "gumbel_softmax": gumbel_softmax,
     "embedding": embedding,
     "embedding_bag": embedding,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from subgrad.clarke.cuts import Handler, name_of, note_a_cut, note_another_way, note_reading, reaches, refuse
 from subgrad.clarke.linear import valued, values
-from subgrad.clarke.passes import Look
+from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.refused import Refused, here
 
 
@@ -94,6 +94,18 @@ def unique(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
+def packed(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Sequences packed step by step, as an index of their rows; torch has no forward mode for it."""
+    if not isinstance(current, Decide) or not reaches(args, kwargs):
+        return func(*args, **kwargs)
+    x, _, batch_first = (*args, *kwargs.values())
+    with values():
+        _, sizes = func(*args, **kwargs)
+    steps = x.transpose(0, 1) if batch_first else x
+    rows = [step * steps.shape[1] + torch.arange(size) for step, size in enumerate(sizes.tolist())]
+    return steps.reshape(-1, *steps.shape[2:]).index_select(0, torch.cat(rows).to(x.device)), sizes
+
+
 def histogram(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Counts, which are constant but where an entry is on an edge of a bin."""
     if not reaches(args, kwargs):
@@ -138,6 +150,7 @@ SPELLED: dict[str, Handler] = {
     **{name: floor_divide for name in ("floor_divide", "__floordiv__", "__rfloordiv__")},
     **{name: floor_divide for name in ("floor_divide_", "__ifloordiv__")},
     "bincount": bincount,
+    "_pack_padded_sequence": packed,
     **{name: unique for name in ("unique", "unique_consecutive")},
     **{name: histogram for name in ("histc", "histogram", "histogramdd")},
 }

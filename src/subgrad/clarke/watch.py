@@ -17,11 +17,11 @@ from torch.overrides import TorchFunctionMode
 
 from subgrad.clarke.branch_cuts import BRANCH_CUTS
 from subgrad.clarke.casts import CASTS
-from subgrad.clarke.cuts import CUTS, FILLS, Handler, name_of, note_another_way, noted, reaches
+from subgrad.clarke.cuts import CUTS, FILLS, Handler, is_differentiated, name_of, note_another_way, note_reading, noted, reaches
 from subgrad.clarke.foreach import each_by_itself
 from subgrad.clarke.generic import convolved, linear
 from subgrad.clarke.harmless import is_harmless
-from subgrad.clarke.passes import Decide, Look, is_differentiated
+from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.searches import SEARCHES
 from subgrad.clarke.spelled import SPELLED
 from subgrad.clarke.surroundings import counts_batches
@@ -99,6 +99,29 @@ class Watch(TorchFunctionMode):
         if func not in _differentiable and func not in _harmless and _is_cut(out) and reaches(args, kwargs):
             self.current.leaks.note(name_of(func))
         return out
+
+
+def chosen(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """`torch.cond`, as Python's `if`."""
+    answer, one, other, operands = (*args, *kwargs.values())
+    note_another_way(current)
+    note_reading(current)
+    with Watch(current):
+        return (one if bool(answer) else other)(*operands)
+
+
+def repeated(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """`torch.while_loop`, as Python's `while`."""
+    goes_on, body, carried, others = (*args, *kwargs.values())
+    note_another_way(current)
+    note_reading(current)
+    with Watch(current):
+        while bool(goes_on(*carried, *others)):
+            carried = tuple(body(*carried, *others))
+    return carried
+
+
+HANDLERS |= {"cond": chosen, "while_loop": repeated}
 
 
 def _learned(func: Any) -> Handler | None:
