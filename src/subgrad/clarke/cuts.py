@@ -205,6 +205,16 @@ def made_sparse(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
+def aligned(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """`ctc_loss`, whose gradient in torch holds for what comes from `log_softmax`, and for nothing else."""
+    node = getattr(args[0] if args else kwargs["log_probs"], "grad_fn", None)
+    while node is not None and node.name().startswith(_LAID_OUT):
+        node = node.next_functions[0][0]
+    if isinstance(current, Look) and (node is None or not node.name().startswith("LogSoftmax")):
+        return noted(current, func, args, kwargs)
+    return func(*args, **kwargs)
+
+
 def hooked(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Hooks on gradients, of which a run without a graph has none; what they change the certificate finds."""
     x = _first(args, kwargs)
@@ -225,6 +235,7 @@ def _first(args: Any, kwargs: Any) -> Any:
 
 
 _NUMBERS = "takes numbers out of the program, which torch does not differentiate. "
+_LAID_OUT = ("Transpose", "Permute", "View", "UnsafeView", "Reshape", "Clone", "Squeeze", "Unsqueeze", "ToCopy")
 _CONSTANT = "has no derivative in torch, which takes its result for a constant."
 
 READ = (
@@ -262,10 +273,11 @@ CUTS: dict[str, Handler] = {
     **{f"logical_{each}_": in_place_truth for each in ("not", "and", "or", "xor")},
     **{name: made_sparse for name in ("to_sparse", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc")},
     **{name: kept_out for name in ("requires_grad_", "requires_grad=")},
-    **{name: noted for name in ("set_", "gaussian_nll_loss", "module_load")},
+    **{name: noted for name in ("gaussian_nll_loss", "module_load")},
     **{name: noted for name in ("storage", "untyped_storage", "_typed_storage", "data_ptr", "const_data_ptr")},
     **{name: hooked for name in ("retain_grad", "register_hook", "register_post_accumulate_grad_hook")},
     "gumbel_softmax": gumbel_softmax,
+    "ctc_loss": aligned,
     "embedding": embedding,
     "embedding_bag": embedding,
 }

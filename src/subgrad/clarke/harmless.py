@@ -12,8 +12,8 @@ _SHAPES = (
     *("sym_not", "result_type", "can_cast", "_is_view", "_has_compatible_shallow_copy_type"),
 )
 _SHAPED_AS = (
-    *("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like"),
-    *("new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided"),
+    *("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "randint_like"),
+    *("new_zeros", "new_ones", "new_empty", "new_empty_strided"),
 )
 _ORDER = ("eq", "ne", "gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal", "not_equal")
 _ANSWERS = (
@@ -30,6 +30,8 @@ _ATTRIBUTES = (
     *("_backward_hooks", "_post_accumulate_grad_hooks", "_has_grad_dtype_override", "volatile"),
 )
 HARMLESS = frozenset((*_SHAPES, *_SHAPED_AS, *_ANSWERS, *_INDICES, *_ATTRIBUTES))
+# Of these each result belongs to one argument, which may be a constant.
+ONE_BY_ONE = ("broadcast_tensors", "meshgrid", "atleast_1d", "atleast_2d", "atleast_3d")
 
 
 def is_harmless(name: str) -> bool:

@@ -20,7 +20,7 @@ from subgrad.clarke.casts import CASTS
 from subgrad.clarke.cuts import CUTS, FILLS, Handler, is_differentiated, name_of, note_another_way, note_reading, noted, reaches
 from subgrad.clarke.foreach import each_by_itself
 from subgrad.clarke.generic import convolved, linear
-from subgrad.clarke.harmless import is_harmless
+from subgrad.clarke.harmless import ONE_BY_ONE, is_harmless
 from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.searches import SEARCHES
 from subgrad.clarke.spelled import SPELLED
@@ -65,6 +65,9 @@ class Watch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Arguments that torch loses while a mode is active are restored here.
         if self.decides:
+            if torch.is_inference_mode_enabled():
+                with torch.inference_mode(False), torch.no_grad():  # inside of it there are no tangents
+                    return self.__torch_function__(func, types, args, kwargs)
             if self.current.indices:
                 self.current.note_use(args)
             if func in MULTIPLY and (self.current.factors or func in CONVOLVE):
@@ -87,18 +90,23 @@ class Watch(TorchFunctionMode):
                 self.current.leaks.note(f"{name_of(func)} under no_grad")
         elif isinstance(out, Tensor) and out.requires_grad:
             _differentiable.add(func)
-        elif func not in _harmless and _is_cut(out) and reaches(args, kwargs):
-            self.current.leaks.note(name_of(func))
+        elif func not in _harmless:
+            if _is_cut(out):
+                self._note(func, args, kwargs)
+            elif isinstance(out, list | tuple):
+                _differentiable.add(func)
         return out
 
     def _decide(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if torch.is_inference_mode_enabled():
-            with torch.inference_mode(False), torch.no_grad():  # where there are no tangents
-                return func(*args, **kwargs)
         out = func(*args, **kwargs)
-        if func not in _differentiable and func not in _harmless and _is_cut(out) and reaches(args, kwargs):
-            self.current.leaks.note(name_of(func))
+        if func not in _differentiable and func not in _harmless and _is_cut(out):
+            self._note(func, args, kwargs)
         return out
+
+    def _note(self, func: Any, args: Any, kwargs: Any) -> None:
+        """A result is not differentiated; what it was made of may be."""
+        if reaches(args, kwargs) and name_of(func) not in ONE_BY_ONE:
+            self.current.leaks.note(name_of(func))
 
 
 def chosen(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -148,11 +156,11 @@ def _module(func: Any) -> str:
 
 
 def _is_cut(out: Any) -> bool:
-    """Whether there is something in a result, and nothing differentiated."""
+    """Whether numbers in a result are not differentiated; of several results, those that could be."""
     if isinstance(out, Tensor):
         return not is_differentiated(out)
     if isinstance(out, list | tuple):
-        return bool(out) and all(map(_is_cut, out))
+        return any(_is_real(each) and _is_cut(each) for each in out) or (bool(out) and all(map(_is_cut, out)))
     return isinstance(out, bool | int | float | complex)
 
 
