@@ -1,6 +1,6 @@
 """Complex functions jump across their branch cuts: on a cut they are taken on the side that the program moves to.
 
-There the part that is 0 decides: it is asked for its sign, which has a rule, and moved to that side by as little as can be.
+There the part that is 0 decides: it is asked for its sign, which has a rule, and moved there by as little as can be.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def _outside_on_the_imaginary_axis(z: Tensor) -> Tensor:
 _from_0, _from_1 = _left_of(0), _left_of(1)
 # Where each function has its cut, with the points at which it ends.
 CUTS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[complex, ...]]] = {
-    **{name: (_from_0, (0,)) for name in ("angle", "log", "log2", "log10", "sqrt", "rsqrt", "pow", "float_power")},
+    **dict.fromkeys(("angle", "log", "log2", "log10", "sqrt", "rsqrt", "pow", "float_power"), (_from_0, (0,))),
     "log1p": (_left_of(-1), (-1,)),
     "acosh": (_from_1, (1, -1)),
-    **{name: (_outside_on_the_real_axis, (1, -1)) for name in ("acos", "asin", "atanh")},
-    **{name: (_outside_on_the_imaginary_axis, (1j, -1j)) for name in ("atan", "asinh")},
+    **dict.fromkeys(("acos", "asin", "atanh"), (_outside_on_the_real_axis, (1, -1))),
+    **dict.fromkeys(("atan", "asinh"), (_outside_on_the_imaginary_axis, (1j, -1j))),
 }
 POWERS = ("pow", "float_power")
 
@@ -62,7 +62,7 @@ def past_the_cut(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     shift = torch.zeros_like(torch.view_as_real(value))
     shift[..., part][on] = torch.where(below, -1.0, 1.0).to(shift) * step
     shift = torch.view_as_complex(shift)
-    if name_of(func).endswith("_") and not name_of(func).endswith("__") or name_of(func) == "__ipow__":
+    if (name_of(func).endswith("_") and not name_of(func).endswith("__")) or name_of(func) == "__ipow__":
         return func(z.add_(shift), *args[1:], **kwargs)
     return func(z + shift, *args[1:], **kwargs)
 
@@ -74,6 +74,7 @@ def _are_whole(*exponents: Any) -> bool:
 
 _INVERSES = {name.replace("a", "arc", 1): name for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh")}
 BRANCH_CUTS: dict[str, Handler] = {
-    **{f"{name}{form}": past_the_cut for name in (*CUTS, *_INVERSES) for form in ("", "_")},
-    **{name: past_the_cut for name in ("__pow__", "__ipow__")},
+    **dict.fromkeys((*CUTS, *_INVERSES), past_the_cut),
+    **{f"{name}_": past_the_cut for name in (*CUTS, *_INVERSES) if name != "angle"},
+    **dict.fromkeys(("__pow__", "__ipow__"), past_the_cut),
 }

@@ -53,7 +53,7 @@ def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 CASTS: dict[str, Handler] = {
-    **{name: cast for name in ("to", "_to_copy", "type", "type_as", "bool", "byte", "char", "short", "int", "long")},
-    **{name: asked for name in ("__bool__", "__nonzero__", "is_nonzero")},
-    **{name: written for name in ("copy_", "__setitem__")},
+    **dict.fromkeys(("to", "_to_copy", "type", "type_as", "bool", "byte", "char", "short", "int", "long"), cast),
+    **dict.fromkeys(("__bool__", "__nonzero__", "is_nonzero"), asked),
+    **dict.fromkeys(("copy_", "__setitem__"), written),
 }

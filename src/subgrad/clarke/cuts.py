@@ -7,7 +7,7 @@ ignores it and that matters, as in straight-through tricks, the certificate fail
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -225,7 +225,7 @@ def hooked(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
-def refuse(func: Any, because: str) -> None:
+def refuse(func: Any, because: str) -> NoReturn:
     name = name_of(func)
     raise Refused(f"{name}{'' if name.endswith('=') else '()'} at {here()} {because}")
 
@@ -254,28 +254,32 @@ WITHOUT_DERIVATIVE = (
 )
 
 CUTS: dict[str, Handler] = {
-    **{name: detached for name in ("detach", "detach_copy", "data", "__deepcopy__")},
-    **{name: copied for name in ("tensor", "new_tensor")},
-    **{name: joined for name in ("as_tensor", "asarray")},
-    **{name: read for name in READ},
+    **dict.fromkeys(("detach", "detach_copy", "data", "__deepcopy__"), detached),
+    **dict.fromkeys(("tensor", "new_tensor"), copied),
+    **dict.fromkeys(("as_tensor", "asarray"), joined),
+    **dict.fromkeys(READ, read),
     "__contains__": told,
     **{name: refused(_CONSTANT) for name in WITHOUT_DERIVATIVE},
     **{name: refused(_NUMBERS + "Multiply with what has numbers of its own.") for name in ("arange", "range", "full")},
     **{name: refused(_NUMBERS + "Add to torch.zeros_like instead.", 1) for name in ("full_like", "new_full")},
     **{name: refused(_NUMBERS + "Scale torch.linspace(0, 1, steps) instead.") for name in ("linspace", "logspace")},
     "scalar_tensor": refused(_NUMBERS + "Write torch.stack instead."),
-    "normal": refused("moves with its mean, and its gradient in torch is 0. Write mean + std * torch.randn_like(mean)."),
+    "normal": refused(
+        "moves with its mean, and its gradient in torch is 0. Write mean + std * torch.randn_like(mean)."
+    ),
     **{name: refused("applies a function of Python to numbers, which has no derivative.") for name in ("apply_",)},
-    **{name: refused("applies a function of Python to numbers, which has no derivative.") for name in ("map_", "map2_")},
+    **{
+        name: refused("applies a function of Python to numbers, which has no derivative.") for name in ("map_", "map2_")
+    },
     "data=": refused("puts other numbers in the place of a tensor's, where no derivative sees it. Use copy_."),
     "detach_": detached_in_place,
     "view": seen_as_other_numbers,
     **{f"logical_{each}_": in_place_truth for each in ("not", "and", "or", "xor")},
-    **{name: made_sparse for name in ("to_sparse", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc")},
-    **{name: kept_out for name in ("requires_grad_", "requires_grad=")},
-    **{name: noted for name in ("gaussian_nll_loss", "module_load")},
-    **{name: noted for name in ("storage", "untyped_storage", "_typed_storage", "data_ptr", "const_data_ptr")},
-    **{name: hooked for name in ("retain_grad", "register_hook", "register_post_accumulate_grad_hook")},
+    **dict.fromkeys(("to_sparse", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc"), made_sparse),
+    **dict.fromkeys(("requires_grad_", "requires_grad="), kept_out),
+    **dict.fromkeys(("gaussian_nll_loss", "module_load"), noted),
+    **dict.fromkeys(("storage", "untyped_storage", "_typed_storage", "data_ptr", "const_data_ptr"), noted),
+    **dict.fromkeys(("retain_grad", "register_hook", "register_post_accumulate_grad_hook"), hooked),
     "gumbel_softmax": gumbel_softmax,
     "ctc_loss": aligned,
     "embedding": embedding,
@@ -283,5 +287,3 @@ CUTS: dict[str, Handler] = {
 }
 # Those of torch.nn.init write under no_grad.
 FILLS = ("uniform_", "normal_", "constant_", "kaiming_uniform_")
-
-

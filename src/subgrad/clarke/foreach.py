@@ -1,4 +1,4 @@
-"""`torch._foreach_*` and `torch.foreach`, which run many tensors at once, as calls for each of them, which have rules."""
+"""`torch._foreach_*` and `torch.foreach` run many tensors at once: here each by a call of its own, which has a rule."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def _power_sum(x: Tensor, ord: float = 2, dtype: torch.dtype | None = None) -> T
 
 SPELLED: dict[str, Callable[..., Any]] = {
     "maximum": _largest,
-    "maximum_": lambda x, other: x.copy_(_largest(x, other)),
+    "maximum_": lambda x, other: x.copy_(_largest(x.clone(), other)),
     "minimum": _smallest,
-    "minimum_": lambda x, other: x.copy_(_smallest(x, other)),
+    "minimum_": lambda x, other: x.copy_(_smallest(x.clone(), other)),
     "norm": _norm,
     "powsum": _power_sum,
     **{name: _add_product(name) for name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_")},

@@ -9,7 +9,7 @@ _SHAPES = (
     *("col_indices", "ccol_indices", "row_indices", "get_device", "__dlpack_device__", "__hash__", "__dir__"),
     *("_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets", "storage_type"),
     *("qscheme", "q_scale", "q_zero_point", "q_per_channel_axis", "q_per_channel_scales", "q_per_channel_zero_points"),
-    *("sym_not", "result_type", "can_cast", "_is_view", "_has_compatible_shallow_copy_type"),
+    *("sym_not", "result_type", "can_cast", "_is_view"),
 )
 _SHAPED_AS = (
     *("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "randint_like"),
@@ -25,7 +25,7 @@ _ANSWERS = (
 _INDICES = ("argmax", "argmin", "argsort", "nonzero", "argwhere")
 # Attributes; those that are tensors are differentiated themselves, and `data` is seen to.
 _ATTRIBUTES = (
-    *("shape", "dtype", "device", "layout", "ndim", "itemsize", "nbytes", "names", "name", "output_nr", "_cdata"),
+    *("shape", "dtype", "device", "layout", "ndim", "itemsize", "nbytes", "name", "output_nr", "_cdata"),
     *("requires_grad", "retains_grad", "grad", "_grad", "grad_fn", "_grad_fn", "grad_dtype", "_version", "_base"),
     *("_backward_hooks", "_post_accumulate_grad_hooks", "_has_grad_dtype_override", "volatile"),
 )

@@ -1,4 +1,4 @@
-"""`searchsorted` and `bucketize` jump where a number meets a boundary: the boundaries below it, counted by comparisons."""
+"""`searchsorted` and `bucketize` jump where a number meets a boundary: comparisons count the boundaries below it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def searched(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     given = {**dict(zip(_NAMES[name_of(func)], args, strict=False)), **kwargs}
     with values():
         found = func(*args, **kwargs)
-    boundaries = given.get("sorted_sequence", given.get("boundaries"))
+    boundaries: Any = given.get("sorted_sequence", given.get("boundaries"))
     if given.get("sorter") is not None:
         boundaries = boundaries.gather(-1, given["sorter"])
     number = torch.as_tensor(given.get("input", given.get("self")), device=boundaries.device)
@@ -40,4 +40,4 @@ def _below(boundaries: Tensor, number: Tensor, is_right: bool) -> Tensor:
     return boundaries <= number if is_right else boundaries < number
 
 
-SEARCHES: dict[str, Handler] = {name: searched for name in _NAMES}
+SEARCHES: dict[str, Handler] = dict.fromkeys(_NAMES, searched)

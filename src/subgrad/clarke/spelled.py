@@ -1,4 +1,4 @@
-"""Functions that no rule sees, put in words that have rules: `equal`, `isin`, `//`, `unique`, `bincount`; histograms."""
+"""Functions that no rule sees, in words that have rules: `equal`, `isin`, `//`, `unique`, `bincount`, histograms."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def isin(current: Any, func: Any, args: Any, kwargs: Any) -> Tensor:
     by_values = func(*args, **kwargs)
     if not reaches(args, kwargs):
         return by_values
-    names = ("elements", "test_elements")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    given = {**given, **{new: given[old] for new, old in zip(names, ("element", "test_element")) if old in given}}
-    one, other = (torch.as_tensor(given[name]) for name in names)
+    given = {**dict(zip(("elements", "test_elements"), args, strict=False)), **kwargs}
+    for form in ("element", "test_element"):  # as torch calls them where they are numbers
+        given.setdefault(f"{form}s", given.get(form))
+    one, other = (torch.as_tensor(given[name]) for name in ("elements", "test_elements"))
     note_another_way(current)
     found = (one.unsqueeze(-1) == other.reshape(-1)).any(-1) ^ given.get("invert", False)
     return by_values if isinstance(current, Look) else found
@@ -82,13 +82,14 @@ def unique(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if given.get("dim") is not None:
         refuse(func, "with a dimension has no derivative. Find which rows are repeated from what is detached.")
     note_another_way(current)
-    x = given.get("input", given.get("self")).reshape(-1)
+    entries: Any = given.get("input", given.get("self"))
+    x = entries.reshape(-1)
     ordered, order = x.sort() if is_sorted else (x, torch.arange(len(x), device=x.device))
     differs = torch.cat((torch.ones_like(x[:1], dtype=torch.bool), ordered[1:] != ordered[:-1]))
     found = [ordered[differs]]
     group = differs.long().cumsum(0) - 1
     if given.get("return_inverse"):
-        found.append(torch.empty_like(group).scatter_(0, order, group).reshape(given["input"].shape))
+        found.append(torch.empty_like(group).scatter_(0, order, group).reshape(entries.shape))
     if given.get("return_counts"):
         found.append(torch.bincount(group, minlength=len(found[0])))
     return found[0] if len(found) == 1 else tuple(found)
@@ -147,10 +148,10 @@ SPELLED: dict[str, Handler] = {
     "equal": equal,
     "allclose": allclose,
     "isin": isin,
-    **{name: floor_divide for name in ("floor_divide", "__floordiv__", "__rfloordiv__")},
-    **{name: floor_divide for name in ("floor_divide_", "__ifloordiv__")},
+    **dict.fromkeys(("floor_divide", "__floordiv__", "__rfloordiv__"), floor_divide),
+    **dict.fromkeys(("floor_divide_", "__ifloordiv__"), floor_divide),
     "bincount": bincount,
     "_pack_padded_sequence": packed,
-    **{name: unique for name in ("unique", "unique_consecutive")},
-    **{name: histogram for name in ("histc", "histogram", "histogramdd")},
+    **dict.fromkeys(("unique", "unique_consecutive"), unique),
+    **dict.fromkeys(("histc", "histogram", "histogramdd"), histogram),
 }

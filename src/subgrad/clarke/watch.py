@@ -17,7 +17,17 @@ from torch.overrides import TorchFunctionMode
 
 from subgrad.clarke.branch_cuts import BRANCH_CUTS
 from subgrad.clarke.casts import CASTS
-from subgrad.clarke.cuts import CUTS, FILLS, Handler, is_differentiated, name_of, note_another_way, note_reading, noted, reaches
+from subgrad.clarke.cuts import (
+    CUTS,
+    FILLS,
+    Handler,
+    is_differentiated,
+    name_of,
+    note_another_way,
+    note_reading,
+    noted,
+    reaches,
+)
 from subgrad.clarke.foreach import each_by_itself
 from subgrad.clarke.generic import convolved, linear
 from subgrad.clarke.harmless import ONE_BY_ONE, is_harmless
@@ -25,7 +35,6 @@ from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.searches import SEARCHES
 from subgrad.clarke.spelled import SPELLED
 from subgrad.clarke.surroundings import counts_batches
-
 
 
 def counted(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
