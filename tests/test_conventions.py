@@ -155,11 +155,63 @@ class TestOverrides:
         (gradient,) = gradients(convention, lambda x: F.prelu(x.unsqueeze(0), weights).squeeze(0), 0.0)
         assert_element((gradient,), dict(convention.overrides)["prelu"])
 
-    def test_by_number_are_refused_where_a_tensor_decides_whether_they_are_inside(self) -> None:
-        with pytest.raises(
-            ValueError, match=r"0\.5 is not .* prelu at self == 0: the set there is between a tensor and 1\.0"
+    def test_by_number_are_taken_where_a_tensor_of_slopes_has_them_inside(self) -> None:
+        weights = torch.tensor([0.25, 0.5, -0.5], dtype=torch.float64)
+        (gradient,) = gradients(
+            Convention("left", prelu=0.5), lambda x: F.prelu(x.unsqueeze(0), weights).squeeze(0), 0.0
+        )
+        assert_element((gradient,), 0.5)
+
+    def test_by_number_are_taken_where_rounding_of_the_slope_alone_puts_them_outside(self) -> None:
+        x = torch.zeros(2, requires_grad=True)
+        with use(Convention("min-norm", prelu=0.1)):
+            out = F.prelu(x, torch.tensor([0.1]))  # a little more than 0.1, in float32
+        (gradient,) = torch.autograd.grad(out, x, torch.tensor([1.0, -2.0]))
+        torch.testing.assert_close(gradient, torch.tensor([0.1, -0.2]))
+
+    def test_by_number_are_refused_at_the_entries_where_they_are_outside(self) -> None:
+        x = torch.tensor([[0.0, 1.0]], requires_grad=True)  # only the first channel is on the kink
+        inside, outside = torch.tensor([0.25, 2.0]), torch.tensor([2.0, 0.25])
+        with use(Convention("min-norm", prelu=0.5)):
+            out = F.prelu(x, inside)
+            with pytest.raises(ValueError, match=r"0\.5 is not .* prelu at self == 0: the set there is \[1, 2\]"):
+                F.prelu(x, outside)
+        (gradient,) = torch.autograd.grad(out, x, torch.tensor([[3.0, -1.0]]))
+        assert gradient.tolist() == [[1.5, -1.0]]
+
+    @pytest.mark.parametrize("transform", ["grad", "jvp"])
+    def test_by_number_are_judged_under_transforms_too(self, transform: str) -> None:
+        x, one = torch.zeros(1), torch.tensor([3.0])
+
+        def slope(weight: float) -> float:
+            def f(x: torch.Tensor) -> torch.Tensor:
+                return F.prelu(x, torch.tensor([weight])).sum()
+
+            return float(torch.func.grad(f)(x) if transform == "grad" else torch.func.jvp(f, (x,), (one,))[1] / 3)
+
+        with use(Convention("min-norm", prelu=0.5)):
+            assert slope(0.25) == 0.5
+            with pytest.raises(ValueError, match=r"the set there is \[1, 2\]"):
+                slope(2.0)
+
+    def test_by_number_are_refused_where_the_slopes_cannot_be_read(self) -> None:
+        def slope(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return torch.func.grad(lambda x: F.prelu(x, weight).sum())(x)
+
+        with (
+            use(Convention("min-norm", prelu=0.5)),
+            pytest.raises(ValueError, match="cannot be read in compiled code, under vmap"),
         ):
-            gradients(Convention("left", prelu=0.5), lambda x: F.prelu(x, torch.tensor(0.25, dtype=x.dtype)), 0.0)
+            torch.func.vmap(slope, (0, None))(torch.zeros(2, 1), torch.tensor([0.25]))
+
+    def test_by_number_are_held_against_the_slopes_that_rrelu_drew(self) -> None:
+        x = torch.zeros(5, requires_grad=True)
+        with use(Convention("min-norm", rrelu=0.5)):
+            out = F.rrelu(x, 0.125, 0.375, training=True)
+            with pytest.raises(ValueError, match=r"0\.5 is not .* rrelu at self == 0: the set there is \[0\.[6-9]"):
+                F.rrelu(x, 0.6, 0.9, training=True)
+        (gradient,) = torch.autograd.grad(out, x, torch.arange(5.0))
+        assert gradient.tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
 
     def test_reach_every_overload_of_the_operator(self) -> None:
         convention = Convention("min-norm", clamp="pass-through")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
 from subgrad.kinks.kink import ALIASES, unknown
@@ -114,9 +116,25 @@ class Convention:
             return RULES[choice](spot)
         assert not isinstance(spot.set, Joint), "refused when the convention was made"
         element = spot.set.with_weight(choice)
-        if not self.surrogate and element not in spot.set:
+        if not self.surrogate and not self.is_judged_by_entry(spot) and element not in spot.set:
             raise ValueError(_outside(choice, spot))
         return element
+
+    def is_judged_by_entry(self, spot: Spot) -> bool:
+        """Whether the slopes of a call, tensors, decide entry by entry if a number lies in the set."""
+        choice = self.choice(spot.kink)
+        if self.surrogate or isinstance(choice, str) or not isinstance(spot.set, Slopes) or not spot.set.varies:
+            return False
+        return spot.set.with_weight(choice) not in spot.set  # for all slopes there could be
+
+    def require_inside(self, spot: Spot, hit: Tensor) -> None:
+        """Refuse such a number where it lies outside of the set at an entry on the kink."""
+        choice = self.choice(spot.kink)
+        assert isinstance(spot.set, Slopes)
+        assert isinstance(choice, float)
+        outside = spot.set.excludes(choice) & hit
+        if bool(outside.any()):
+            raise ValueError(_outside(choice, Spot(spot.kink, spot.set.of_entry(outside), spot.differentiated)))
 
     def _refuse_early(self, name: str, choice: str | float) -> None:
         """Refuse a number that no call could accept; what depends on the call is refused when it is made."""

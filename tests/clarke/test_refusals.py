@@ -13,7 +13,6 @@ from torch import Tensor
 
 import subgrad
 from subgrad.clarke import Refused
-from subgrad.clarke.certificate import certified
 
 Function = Callable[[Tensor], Tensor]
 
@@ -58,9 +57,8 @@ STEEP: dict[str, tuple[str, Function]] = {
     "power": ("pow", lambda x: x.abs().pow(0.5).sum()),
 }
 UNDECIDED: dict[str, tuple[str, Function]] = {
-    "square above 0": ("gt", lambda x: torch.where(x * x > 0, 2 * x, 0 * x).sum()),
-    "index of the largest square": ("argmax", lambda x: x[(x * x).argmax()]),
-    "square not above 0": ("le", lambda x: torch.where(x * x <= 0, 0 * x, 2 * x).sum()),
+    # Rounding decides, otherwise at every step.
+    "rounding above 0": ("gt", lambda x: torch.where((x + 0.7) - 0.7 - x > 0, x, -x).sum()),
 }
 SURROGATES: dict[str, tuple[str, Function]] = {
     "detached rounding": ("detach", lambda x: (x + (x.round() - x).detach()).sum()),
@@ -120,11 +118,41 @@ def test_a_failed_certificate_names_the_custom_function_and_its_line() -> None:
     assert f"Wrong at {__file__}:{inspect.getsourcelines(Wrong.forward)[1]}" in message
 
 
-def test_a_failed_certificate_of_what_nothing_is_known_about_names_the_program() -> None:
-    gradient, direction = torch.ones(2), torch.tensor([1.0, 2.0])
-    assert certified([gradient], [direction], 3.0, torch.zeros(()), ["program.py:1"]) == 3.0
-    with pytest.raises(Refused, match=r"Where to look: program\.py:1"):
-        certified([gradient], [direction], 4.0, torch.zeros(()), ["program.py:1"])
+class Squared(torch.autograd.Function):
+    """Both derivatives agree with each other, and neither with the values."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp(min=0)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return grad * (ctx.saved_tensors[0] > 0)
+
+    @staticmethod
+    def jvp(ctx, moved: Tensor) -> Tensor:
+        return moved * (ctx.saved_tensors[0] > 0)
+
+
+def test_what_is_wrong_in_both_modes_fails_against_the_values() -> None:
+    message = refusal(lambda x: (Squared.apply(x) - Squared.apply(-x)).sum())
+    assert f"{__file__}:" in message
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("factor", [1.0, 1e-4])
+def test_neither_an_offset_nor_a_factor_hides_a_jump_or_a_surrogate(offset: float, factor: float) -> None:
+    for dtype in (torch.float64, torch.float32):
+        point = torch.zeros(1, dtype=dtype)
+        refusal(lambda x: offset + factor * torch.where(x > 0, 0.3 + x, 0.0).sum(), point)
+        refusal(lambda x: offset + factor * (x + (x.round() - x).detach()).sum(), point + 0.3)
 
 
 def nested(x: Tensor) -> Tensor:

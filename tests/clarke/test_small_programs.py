@@ -106,13 +106,14 @@ def test_few_windows_take_what_many_take(name: str, seed: int, tol: float, monke
         assert torch.equal(one, gradient(x))
 
 
-def test_few_windows_that_nothing_decides_between_are_found() -> None:
+def test_few_windows_whose_derivatives_tie_are_decided_a_little_further_on() -> None:
     def indices(x: Tensor) -> Tensor:
         _, found = F.max_pool2d(x * x, 2, return_indices=True)
         return x.flatten()[found].sum()
 
-    with pytest.raises(subgrad.clarke.Refused, match="max_pool2d"):
-        subgrad.grad(indices)(IMAGE)
+    found = subgrad.element(indices)(IMAGE)
+    nearby = IMAGE + 1e-3 * found.direction
+    assert torch.equal(found.gradient, torch.func.grad(indices)(nearby))
 
 
 def test_a_program_that_writes_into_its_argument_is_given_copies_every_time() -> None:
@@ -160,6 +161,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_move_as_torchs_do(name: str, with_bias: bool) -> None:

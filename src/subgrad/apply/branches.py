@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -48,6 +48,10 @@ class Call:
     again: Callable[[Arguments], Any]
     written: bool
     memo: dict[str, Any] = field(default_factory=dict)
+
+    def as_it_is(self) -> Call:
+        """The same call, with what it is about to write into as it is now."""
+        return replace(self, arguments={**self.arguments, "self": self.arguments["self"].clone()}, memo={})
 
 
 _library: torch.library.Library | None = None

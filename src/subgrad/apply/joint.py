@@ -17,6 +17,7 @@ from torch import Tensor
 from subgrad.apply import shortcuts
 from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_readable, outer_levels, same, through
 from subgrad.apply.rule import Arguments, Native
+from subgrad.kinks.groups import segment_numbers
 from subgrad.kinks.places import all_pairs, pairs, rounding, tied
 from subgrad.kinks.windows import Windows, adaptive, fractional, of_call, regular
 
@@ -208,14 +209,10 @@ def in_segments(native: Native, arguments: Arguments) -> Any:
 
 def _segment_hits(values: Tensor, arguments: Arguments) -> Tensor:
     """Which entries are what their segment selects; segments need not cover all entries."""
-    data, axis, lengths = arguments["data"], arguments["axis"], arguments["lengths"]
-    ends = arguments["offsets"][..., 1:].contiguous() if lengths is None else lengths.cumsum(-1)
-    places = torch.arange(data.shape[axis], device=data.device).expand(data.shape[: axis + 1]).contiguous()
-    segments = torch.searchsorted(ends, places, right=True)
-    covered, segments = segments < ends.shape[-1], segments.clamp(max=ends.shape[-1] - 1)
-    trailing = [1] * (data.ndim - axis - 1)
-    segments = segments.reshape(*segments.shape, *trailing).expand_as(data)
-    return (data == values.gather(axis, segments)) & covered.reshape(*covered.shape, *trailing)
+    data, axis = arguments["data"], arguments["axis"] % arguments["data"].ndim
+    segments, count = segment_numbers(data, arguments["lengths"], arguments["offsets"], axis)
+    wide = segments.reshape(*segments.shape, *[1] * (data.ndim - axis - 1)).expand_as(data)
+    return (data == values.gather(axis, wide.clamp(max=count - 1))) & (wide < count)
 
 
 def largest_distances(pairs_of: Callable[[Arguments], Tensor]) -> Repair:

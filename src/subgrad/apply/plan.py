@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
 from torch.torch_version import TorchVersion
 
-from subgrad.apply.gates import are_known_absent
+from subgrad.apply.gates import are_known_absent, is_readable
 from subgrad.apply.operators import Operator, operator
 from subgrad.apply.rule import Arguments, Choice
 from subgrad.conventions import Convention, Spot, torch_element
@@ -146,7 +147,9 @@ def _plan(
 ) -> Plan:
     meetings = []
     for kink in op.kinks:
-        if isinstance(kink.set, Jump | Joint) or names.isdisjoint(kink.set.candidates) or not kink.applies(arguments):
+        if isinstance(kink.set, Jump | Joint) or names.isdisjoint(kink.set.candidates):
+            continue
+        if not kink.applies(arguments, dtype):
             continue
         spot = Spot.of(kink, arguments, names)
         element, native = convention.element(spot), torch_element(spot, INSTALLED)
@@ -161,17 +164,40 @@ def _plan(
         if element is None or is_torchs_own:
             meetings.append(Meeting(spot, native if is_exact else None, None, is_exact))
         else:
-            meetings.append(Meeting(spot, element, _choice(kink, convention, element, names), is_exact))
+            judged = convention.is_judged_by_entry(spot)
+            if judged and not is_readable(_below_gradients(arguments["self"])):
+                raise ValueError(_cannot_be_judged(convention, spot))
+            meetings.append(Meeting(spot, element, _choice(kink, convention, element, names, judged), is_exact))
     return Plan(names, tuple(meetings))
 
 
-def _choice(kink: Kink, convention: Convention, element: Element, names: frozenset[str]) -> Choice:
+def _below_gradients(tensor: Tensor) -> Tensor:
+    """What `torch.func.grad` and `jvp` have wrapped, which can be read though the wrapper says nothing of it."""
+    while functorch.is_gradtrackingtensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def _cannot_be_judged(convention: Convention, spot: Spot) -> str:
+    return (
+        f"{spot.kink.name}={convention.choice(spot.kink)}: whether it is a generalised derivative depends on a tensor, "
+        f"which cannot be read in compiled code, under vmap or in a CUDA graph: the set is {spot.set}.\n"
+        "Pass surrogate=True if you want it whatever they are."
+    )
+
+
+def _choice(kink: Kink, convention: Convention, element: Element, names: frozenset[str], judged: bool) -> Choice:
     weights = {name: element.get(name, 0.0) for name in names}
+
+    def spot(arguments: Arguments) -> Spot:
+        return Spot.of(kink, arguments, names)
+
     return Choice(
         kink.hits,
         {name: None if isinstance(weight, Tensor) else float(weight) for name, weight in weights.items()},
-        lambda arguments: convention.element(Spot.of(kink, arguments, names)) or {},
+        lambda arguments: convention.element(spot(arguments)) or {},
         singular=isinstance(kink.set, Ball),
+        require_inside=(lambda arguments, hit: convention.require_inside(spot(arguments), hit)) if judged else None,
     )
 
 
@@ -187,5 +213,5 @@ def _is_exact(kink: Kink, arguments: Arguments, dtype: torch.dtype) -> bool:
     """
     if dtype not in (torch.float16, torch.bfloat16) or not isinstance(kink.set, Slopes):
         return True
-    place = kink.place_value(arguments)
+    place = kink.place_value(arguments, dtype)
     return torch.tensor(place, dtype=dtype).item() == place

@@ -40,12 +40,14 @@ class Choice:
         weights: of the differentiated operands there; None for those that are tensors.
         element: all weights; asked for after the forward ran, as `rrelu` makes its slopes then.
         singular: torch's own derivative is not finite there, so that the operator must not meet these entries.
+        require_inside: refuses weights that are no elements at some hits; asked after the forward ran, too.
     """
 
     hits: Callable[[Arguments], Tensor]
     weights: Mapping[str, float | None]
     element: Callable[[Arguments], Element]
     singular: bool = False
+    require_inside: Callable[[Arguments, Tensor], None] | None = None
 
     @property
     def is_blocked(self) -> bool:
@@ -77,6 +79,9 @@ def take(
         if choice.singular:
             paths.update({name: torch.where(hit, 1, paths[name]) for name in differentiated})
     out = native(paths)
+    for hit, choice in zip(hits, choices, strict=True):
+        if choice.require_inside is not None:
+            below_autograd(choice.require_inside, arguments, hit)
     if all(choice.is_blocked for choice in choices) and forward_ad._current_level < 0:
         return out
     weighted = [_weighted(*each, arguments) for each in zip(choices, hits, carriers, strict=True)]

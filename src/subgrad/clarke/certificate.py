@@ -1,28 +1,176 @@
-"""What an element must satisfy: the value of the program is reached, and the gradient agrees with the slope."""
+"""What an element must satisfy, whatever rules led to it.
+
+- The branches taken lead to the value of the program, or it jumps there.
+- The gradient times the direction is the slope of the tangent pass.
+- Both are what the program's own values do along the direction, at several steps, in double precision if it can be run
+  so. This knows no rule, and sees what no rule has seen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import hypot, isfinite
 
 import torch
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors
+from torch.utils import _pytree as pytree
 
 from subgrad.clarke.linear import values
+from subgrad.clarke.local import is_floating
 from subgrad.clarke.passes import Decide, lines
+from subgrad.clarke.program import Program, Vector
 from subgrad.clarke.refused import Refused
 
 SMALL = 10_000  # entries; what has more is checked in ways that cost less
+# Steps along a direction: pairs of them tell a slope. The first pair is enough nearly always.
+STEPS = (-20, -23, -26, -30, -34, -17, -13, -9)
+STEPS_IN_SINGLE = (-14, -17, -20, -23, -10, -26)  # where the point is known in single precision, and so are its ties
+STEPS_AS_IT_IS = {torch.float64: STEPS, torch.float32: (-8, -10, -6, -12, -4), torch.bfloat16: (-2, -4, -1)}
+SHARES = {torch.float64: 1e-5, torch.float32: 2e-3, torch.float16: 0.05, torch.bfloat16: 0.1}  # of what is summed
 
 
-def check_value(value: Tensor, reached: Tensor, current: Decide, program: str) -> None:
-    """The branches taken must lead to the value of the program, or it jumps there; with the line of the program."""
-    # What is taken for tied is not: values move by the tolerance times slopes that nobody knows.
-    rounding = max(torch.finfo(value.dtype).eps, current.tol) ** 0.5
-    if value.numel() == reached.numel() == 1 and _is_near(value, reached, rounding):
+@dataclass(frozen=True)
+class Sizes:
+    """How large the terms are that a slope is the sum of.
+
+    Attributes:
+        moved: of the gradient's entries times those of the direction.
+        here: of the gradient's entries times the point's own, whose last bits are lost when it is moved.
+    """
+
+    moved: float
+    here: float
+
+
+class Values:
+    """The values of a program along a direction, as torch computes them."""
+
+    def __init__(self, program: Program, ahead: Vector):
+        self.program, self.ahead = program, ahead
+        self.wide = program.may_be_widened
+        self.dtype = min((leaf.dtype for leaf in program.leaves), key=_digits, default=torch.float64)
+
+    @cached_property
+    def length(self) -> float:
+        with values():
+            return hypot(*numbers([torch.linalg.vector_norm(each).double() for each in self.ahead]))
+
+    def pairs(self) -> Iterator[tuple[list[Tensor], float, list[Tensor], float]]:
+        """Values at pairs of steps, with the steps: further, then nearer."""
+        if self.wide:
+            try:
+                yield from self._at(STEPS_IN_SINGLE)
+                return
+            except Exception as error:  # some operator, or the program itself, does not take double precision
+                if isinstance(error, Refused):
+                    raise
+                self.wide = False
+        yield from self._at(STEPS_AS_IT_IS.get(self.dtype, STEPS_AS_IT_IS[torch.bfloat16]))
+
+    def _at(self, steps: Sequence[int]) -> Iterator[tuple[list[Tensor], float, list[Tensor], float]]:
+        further: tuple[list[Tensor], float] | None = None
+        for power in steps:
+            step = 2.0**power
+            out = pytree.tree_leaves(self.program.moved(self.ahead, step, self.wide))
+            found = [each.detach().double() for each in out if is_floating(each)]
+            if further is not None:
+                yield *further, found, step
+            further = found, step
+
+    @property
+    def rounding(self) -> float:
+        return torch.finfo(torch.float64 if self.wide else self.dtype).eps
+
+    def agree(self, slopes: Sequence[Tensor | float], size: Sizes) -> bool:
+        """Whether the values move as the slopes say, entry by entry.
+
+        They do if they do so between two steps at which rounding does not hide it, or ever more so; or if, of the first
+        three pairs of steps, none says otherwise.
+        """
+        entries = [_Entries(torch.as_tensor(slope).detach().double()) for slope in slopes]
+        for number, (one, step, other, smaller) in enumerate(self.pairs()):
+            for value, further, each in zip(one, other, entries, strict=True):
+                self._compare(each, value, further, step, smaller, size)
+            if all(bool(each.agreed.all()) for each in entries):
+                return True
+            if number == 2 and not any(bool((each.denied & ~each.agreed).any()) for each in entries):
+                return True
+        return not any(bool((each.denied & ~each.agreed).any()) for each in entries)
+
+    def _compare(self, each: _Entries, one: Tensor, other: Tensor, step: float, smaller: float, size: Sizes) -> None:
+        slope = each.slope
+        with values():
+            value, gap = (x.reshape(slope.shape).to(slope.device) for x in (one, one - other))
+            quotient, step = gap / (step - smaller), abs(step - smaller)
+            noise = self.rounding * (8 * value.abs() + 4 * size.here) / step
+            scale = slope.abs() + size.moved
+            allowed = self.share * (scale + quotient.abs()) + noise
+            # Where values do not move at all, derivatives are what rounding leaves of terms that cancel.
+            is_still = quotient.abs() <= noise + 64 * self.rounding * self.length
+            gap = (quotient - slope).abs()
+            near = (gap <= allowed) | (is_still & (gap <= self.rest))
+            nears = gap <= each.gap / 4 if each.step > step else torch.zeros_like(near)
+            unknown = ~(quotient.isfinite() & slope.isfinite())  # an overflow hides nothing
+            each.agreed |= (near & (noise <= 0.1 * scale)) | (nears & (each.gap > 4 * noise)) | unknown
+            each.denied |= ~near & ~nears
+            each.gap, each.step = gap, step
+
+    @property
+    def share(self) -> float:
+        """What may be missing of a slope: what rounding takes of it, and what lies between the steps."""
+        return SHARES[self.dtype] if self.wide or self.dtype == torch.float64 else 0.05
+
+    @property
+    def rest(self) -> float:
+        """What rounding leaves of terms of the direction's size that cancel."""
+        return 256 * torch.finfo(self.dtype).eps * self.length
+
+
+class _Entries:
+    """What has been found out about the entries of one slope."""
+
+    def __init__(self, slope: Tensor):
+        self.slope = slope
+        self.agreed, self.denied = (torch.zeros_like(slope, dtype=torch.bool) for _ in range(2))
+        self.gap, self.step = torch.zeros_like(slope), 0.0
+
+
+def _digits(dtype: torch.dtype) -> float:
+    return -torch.finfo(dtype).eps
+
+
+def check_value(value: Tensor, reached: Tensor, current: Decide, program: Program, ahead: Vector, slope: float) -> None:
+    """The branches taken must lead to the value of the program, or it jumps there."""
+    one, other = numbers([value, reached])
+    # A jump is neither what rounding leaves of the value nor what the derivative contributes.
+    eps = torch.finfo(value.dtype).eps
+    if (
+        one == other
+        or not isfinite(one)
+        or abs(other - one) <= 64 * eps * (abs(one) + abs(other)) + eps**0.5 * abs(slope)
+    ):
         return
+    # What is taken for tied is not: values move by the tolerance times slopes that nobody knows.
+    is_about_equal = abs(other - one) <= max(eps, current.tol) ** 0.5 * (1 + abs(one))
+    answered = lines(current.changed)
+    if is_about_equal and (current.tol or not answered):
+        return
+    if not answered:
+        raise Refused(
+            f"The program at {program.line} does not return the same when it is run again: {one:.6g}, then {other:.6g}."
+        )
+    step = eps**0.75
+    further = float(program.moved(ahead, step, wide=False))
+    if not is_about_equal or abs(further - one) > abs(other - one) / 2:
+        raise jumps(one, other, answered)
+
+
+def check_values(value: Tensor, reached: Tensor, current: Decide, program: str) -> None:
+    """The same for many values, each by itself."""
+    rounding = max(torch.finfo(value.dtype).eps, current.tol) ** 0.5
     with values():
         reached = reached.to(value)
         near = torch.isclose(reached, value, rtol=rounding, atol=rounding) | ~value.isfinite()
@@ -30,32 +178,37 @@ def check_value(value: Tensor, reached: Tensor, current: Decide, program: str) -
             return
         one, other = (each[~near].flatten()[0].item() for each in (value, reached))
     answered = lines(current.changed)
-    if not answered:
-        raise Refused(
-            f"The program at {program} does not return the same when it is run again: {one:.6g}, then {other:.6g}."
-        )
+    if answered:
+        raise jumps(one, other, answered)
     raise Refused(
-        f"The program jumps: it is {one:.6g} here and {other:.6g} a little further on, so that it has no generalised "
-        f"gradient. What turns there: {'; '.join(answered[:5])}."
+        f"The program at {program} does not return the same when it is run again: {one:.6g}, then {other:.6g}."
+    )
+
+
+def jumps(here: float, further: float, answered: Sequence[str]) -> Refused:
+    return Refused(
+        f"The program jumps: it is {here:.6g} here and {further:.6g} a little further on, so that it has no "
+        f"generalised gradient. What turns there: {'; '.join(answered[:5])}."
     )
 
 
 def certified(
-    gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], slope: float, value: Tensor, doubtful: Sequence[str]
+    gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], slope: float, along: Values, doubtful: Sequence[str]
 ) -> float:
-    """The gradient times the direction, which is the slope to what rounding allows; with the lines to name if not."""
+    """The gradient times the direction, which is the slope to what rounding allows; with the lines to name if not.
+
+    What cancels in the sums of a program leaves a rest in both: where they differ, the program's values decide.
+    """
     pairs = _pairs(gradient, ahead)
     product = _product(pairs)
     rounding = max((torch.finfo(v.dtype).eps for v in ahead), default=0.0)
     share = min(32 * rounding**0.5, 0.25)
     if abs(product - slope) <= share * abs(slope):  # as nearly always; the rest only allows for more
         return product
-    size, length = _sizes(pairs)
-    if size != size or size == float("inf"):
-        return product  # nothing is hidden: the gradient itself is not finite
-    # What cancels in the sums of a program leaves a rest, too.
-    rest = 1000 * rounding * length * (1 + abs(value.item()))
-    if not abs(product - slope) <= share * (size + abs(slope)) + rest:
+    size = sizes(gradient, ahead, along.program.leaves)
+    if not isfinite(size.moved) or max(abs(product), abs(slope)) <= along.rest:
+        return product  # nothing is hidden: the gradient itself is not finite; or only rounding is left of it
+    if not abs(product - slope) <= share * (size.moved + abs(slope)) and not along.agree([product], size):
         raise Refused(
             f"The gradient that torch derives is not that of the program's values: along the direction it says "
             f"{product:.6g}, and the values move by {slope:.6g}. A part of the program has a derivative of its own "
@@ -65,17 +218,25 @@ def certified(
     return product
 
 
+def hold_against_values(
+    gradient: Sequence[Tensor | None], slope: float, along: Values, doubtful: Sequence[str]
+) -> None:
+    """The slope must be what the values of the program do along the direction."""
+    size = sizes(gradient, along.ahead, along.program.leaves)
+    if isfinite(size.moved) and isfinite(slope) and not along.agree([slope], size):
+        raise Refused(
+            f"The derivative that was found, {slope:.6g} along the direction, is not what the program's values do. "
+            f"Some part of it jumps, or has a derivative of its own making, where nothing could see it. Where to look: "
+            f"{'; '.join(doubtful)}."
+        )
+
+
 def numbers(tensors: Sequence[Tensor]) -> list[float]:
     """Scalars on a device, all read at once."""
     if all(each.is_cpu for each in tensors):  # where there is nothing to wait for
         return [each.item() for each in tensors]
     with values():
         return torch.stack([each.reshape(()).to(tensors[0].device, torch.float64) for each in tensors]).tolist()
-
-
-def _is_near(value: Tensor, reached: Tensor, rounding: float) -> bool:
-    one, other = numbers([value, reached])
-    return not isfinite(one) or abs(other - one) <= rounding * (1 + abs(one))
 
 
 @dataclass(frozen=True)
@@ -109,11 +270,9 @@ def _product(pairs: _Pairs) -> float:
         return sum(numbers([torch.dot(*pair) for pair in (*pairs.large, *pairs.small)]), 0.0)
 
 
-def _sizes(pairs: _Pairs) -> tuple[float, float]:
-    """The size of what is summed, and the length of the direction."""
-    length = torch.linalg.vector_norm
+def sizes(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], leaves: Sequence[Tensor]) -> Sizes:
     with values():
-        # As large as for a direction that knows nothing of the gradient, which it does not.
-        sizes = [length(each).double() * (length(v).double() / each.numel() ** 0.5) for each, v in pairs.large]
-        sizes += [length(each * v) for each, v in pairs.small]
-        return hypot(*numbers(sizes)), hypot(*numbers([length(v) for _, v in (*pairs.large, *pairs.small)]))
+        terms = [(each, v, x) for each, v, x in zip(gradient, ahead, leaves, strict=True) if each is not None]
+        moved = [torch.linalg.vector_norm(each.double() * v) for each, v, _ in terms]
+        here = [torch.linalg.vector_norm((each.double() * x).nan_to_num(0, 0, 0)) for each, _, x in terms]
+        return Sizes(hypot(*numbers(moved)), hypot(*numbers(here)))

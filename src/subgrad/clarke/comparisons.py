@@ -1,7 +1,7 @@
 """Comparisons at a tie answer by the tangents, as they would a little further on, and so do operators that jump.
 
-`torch.where`, masks and Python branches follow from that. Where value and tangent both tie the values answer; whether
-it matters is found out by asking the program once more with other answers.
+`torch.where`, masks and Python branches follow from that. Where value and tangent both tie, a run of the program a
+little further on answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
-from subgrad.clarke.linear import carries_tangents, tangent, values
+from subgrad.clarke.linear import carries_tangents, tangent, valued, values
+from subgrad.clarke.local import contradicted, values_along
 from subgrad.clarke.passes import Decide, Rule
 from subgrad.clarke.pointwise import Pointwise
 from subgrad.clarke.refused import Refused, here
@@ -46,13 +47,22 @@ class Comparison(Rule):
             ahead = _difference(one, other).to(ties.device)
             still = ties & (ahead == 0)
             answer = torch.where(ties & (ahead != 0), ANSWERS[name](ahead), by_values)
-            if at.flip is not None:
-                answer ^= still & at.flip(answer)
+            further = at.further(call)
+            answer = answer if further is None else torch.where(still, further, answer)
             at.answered(name, still, answer ^ by_values)
+            call.memo["moving"] = ties & ~still
             return answer
 
     def along(self, call: Call, branch: Tensor) -> Tensor:
         return branch
+
+    def note(self, call: Call, out: Tensor) -> Tensor:
+        return out
+
+    def contradicted(self, call: Call, out: Tensor) -> Tensor | None:
+        near = values_along(call)[0]
+        with values():
+            return (call.memo["moving"] & (near[1] == near[2]) & (near[2] != out)).any()
 
 
 def _ties(call: Call, tol: float) -> Tensor:
@@ -92,10 +102,18 @@ class Truth(Rule):
             ties = x.abs() <= at.tol
             still = ties & (ahead == 0)
             answer = torch.where(ties & ~still, ahead < 0 if self.below else ahead != 0, by_values)
-            if at.flip is not None:
-                answer ^= still & at.flip(answer)
+            further = at.further(call)
+            answer = answer if further is None else torch.where(still, further[name], answer)
             at.answered(call.op.op.partition(".")[0], still, answer ^ by_values)
             return answer
+
+    def note(self, call: Call, out: Any) -> dict[str, Tensor]:
+        with values():
+            operands = {name: call.arguments[name] for name in self.operands}
+            return {name: x.signbit() if self.below else x != 0 for name, x in operands.items()}
+
+    def held(self, out: Any) -> list[tuple[int, Tensor]]:
+        return []
 
     def along(self, call: Call, branch: dict[str, Tensor]) -> Any:
         with values():
@@ -126,12 +144,16 @@ class Copysign(Pointwise):
             other = call.arguments["other"]
             ties, ahead = other == 0, torch.sign(moved)
             still = ties & (ahead == 0)
-            if at.flip is not None:
-                ahead = torch.where(still & at.flip(still), -torch.sign(1 / other), ahead)
+            further = at.further(call)
+            ahead = ahead if further is None else torch.where(still, further, ahead)
             at.answered("copysign", still, ties)
             other = torch.where(ties & (ahead != 0), ahead, other)
             other = torch.where(ties & (ahead == 0), torch.copysign(torch.ones_like(other), other), other)
         return other, super().decide(_with_other(call, other), at)
+
+    def note(self, call: Call, out: Any) -> Tensor:
+        with values():
+            return torch.copysign(torch.ones_like(call.arguments["other"]), call.arguments["other"])
 
     def along(self, call: Call, branch: Any) -> Any:
         other, rest = branch
@@ -164,14 +186,43 @@ class Jumping(Rule):
             hit = self._met(call)
             still = hit & (ahead == 0)
             at.answered(call.op.op.partition(".")[0], still, hit)
-            if at.flip is not None:
-                ahead = torch.where(still, torch.where(at.flip(still), 1, -1), ahead)
             limits = torch.finfo(x.dtype)
             step = (x.abs() * limits.eps).clamp(min=limits.tiny)
+            further = at.further(call)
+            if further is not None:
+                ahead = torch.where(still, _side(call, step, further), ahead)
             return torch.where(hit, ahead * step, 0)
 
     def along(self, call: Call, branch: Tensor) -> Any:
-        return call.native({**call.arguments, "self": call.arguments["self"] + branch})
+        x = call.arguments["self"]
+        out = call.native({**call.arguments, "self": x + branch})
+        if not out.is_floating_point():
+            return out
+        with values():
+            # The limit from that side, not the value beside it: what ties with it later is to tie exactly.
+            further = call.native({**call.arguments, "self": x + 2 * branch})
+            limit = torch.where(branch == 0, out, 2 * out - further)
+        return valued(out, limit)
+
+    def note(self, call: Call, out: Tensor) -> Tensor:
+        return out
+
+    def contradicted(self, call: Call, out: Tensor) -> Tensor | None:
+        (near, step, _), slope = values_along(call), tangent(out)
+        with values():
+            value, moved = (each.double() for each in (out, near[2]))
+            allowed = 1e-3 * (value.abs() + moved.abs()) + 4 * step * (0 if slope is None else slope.abs().double())
+            jumps = ((value - moved).abs() > allowed) & ((near[1] - near[2]).abs() <= allowed)
+        flag = contradicted(call, self.held(out), is_entrywise=True)
+        return jumps.any() if flag is None else jumps.any() | flag
+
+
+def _side(call: Call, step: Tensor, further: Tensor) -> Tensor:
+    """On which side of the jump a value lies: 1, -1, or 0 for the jump itself."""
+    x = call.arguments["self"]
+    beside = [call.native({**call.arguments, "self": x + side * step}).to(further) for side in (0, 1, -1)]
+    nearest = torch.stack([(each - further).abs() for each in beside]).argmin(0)
+    return torch.where(nearest == 2, -1, nearest).to(x.dtype)
 
 
 def _jumps(call: Call) -> list[Any]:

@@ -55,7 +55,7 @@ def moving(x: Tensor, func: Any) -> Tensor | None:
 
 
 def note_a_cut(current: Any, name: str) -> None:
-    if not isinstance(current, Replay):
+    if isinstance(current, Look | Decide):
         current.leaks.note(name)
 
 
@@ -163,6 +163,12 @@ def noted(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
+def filled(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Functions of `torch.nn.init`, which write under no_grad."""
+    current.keep(args[0] if args else kwargs["tensor"])
+    return noted(current, func, args, kwargs)
+
+
 def kept_out(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """`requires_grad_(False)` on what is differentiated."""
     if not kwargs.get("requires_grad", args[1] if len(args) > 1 else True) and is_differentiated(args[0]):
@@ -218,7 +224,7 @@ def aligned(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
 def hooked(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Hooks on gradients, of which a run without a graph has none; what they change the certificate finds."""
     x = _first(args, kwargs)
-    if isinstance(current, Decide) and not x.requires_grad and is_differentiated(x):
+    if not isinstance(current, Look | Replay) and not x.requires_grad:
         return None if name_of(func) == "retain_grad" else RemovableHandle({})
     if isinstance(current, Look) and name_of(func) == "register_hook" and is_differentiated(x):
         note_a_cut(current, name_of(func))
@@ -285,5 +291,5 @@ CUTS: dict[str, Handler] = {
     "embedding": embedding,
     "embedding_bag": embedding,
 }
-# Those of torch.nn.init write under no_grad.
+# Of torch.nn.init.
 FILLS = ("uniform_", "normal_", "constant_", "kaiming_uniform_")

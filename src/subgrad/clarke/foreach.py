@@ -16,6 +16,9 @@ OPTIONS = ("alpha", "value", "ord", "dtype", "non_blocking")  # the same for eve
 
 
 def each_by_itself(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    if name_of(func).endswith("_"):
+        for each in args[0] if args else kwargs["self"]:
+            current.keep(each)
     if not reaches(args, kwargs):
         return func(*args, **kwargs)
     name = name_of(func).removeprefix("_foreach_")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -13,13 +14,15 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
-from subgrad.clarke.certificate import check_value
+from subgrad.clarke.certificate import Sizes, Values, check_values
 from subgrad.clarke.linear import carrying_tangents, tangent
+from subgrad.clarke.nearby import NOT_FOLLOWED, answers_nearby
 from subgrad.clarke.passes import Decide, lines
 from subgrad.clarke.program import Program
 from subgrad.clarke.refused import Refused, defined_at
 from subgrad.clarke.search import Found, Memory, find
-from subgrad.clarke.surroundings import beside_compiled_code
+from subgrad.clarke.surroundings import by_itself
+from subgrad.kinks.kink import unknown
 
 Argnums = int | tuple[int, ...]
 
@@ -69,7 +72,14 @@ class Arguments:
         self.leaves: list[Tensor] = leaves
 
     def program(self) -> Program:
-        return Program(self.call, [leaf.detach() for leaf in self.leaves], defined_at(self.f))
+        return Program(self.call, [leaf.detach() for leaf in self.leaves], self.line)
+
+    @property
+    def line(self) -> str:
+        return defined_at(self.f)
+
+    def find(self, seed: int, tol: float, **given: Any) -> Found:
+        return by_itself(lambda: find(self.program(), seed, tol, **given))
 
     def call(self, leaves: list[Tensor]) -> tuple[Any, Any]:
         tree = pytree.tree_unflatten(leaves, self.spec)
@@ -109,8 +119,30 @@ def without_graph(aux: Any) -> Any:
     return pytree.tree_map_only(Tensor, Tensor.detach, aux)
 
 
+ELEMENTS = ("clarke", "min-norm", "mean")
+
+
+def _known_element(name: str) -> str:
+    if name not in ELEMENTS:
+        raise ValueError(unknown("element", name, list(ELEMENTS)))
+    return name
+
+
+def _found(element: str, arguments: Arguments, seed: int, tol: float, memory: Memory) -> Found:
+    if element == "clarke":
+        return arguments.find(seed, tol, memory=memory)
+    from subgrad.clarke.least import least_found, mean_found  # which are built on this file
+
+    return (least_found if element == "min-norm" else mean_found)(arguments, seed, tol)
+
+
 def value_and_grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    seed: int = 0,
+    tol: float = 0.0,
+    element: str = "clarke",
 ) -> Callable[..., tuple[Any, Any]]:
     """As `grad`, and the value of the program, bit for bit: ``(value, gradient)``, or ``((value, aux), gradient)``.
 
@@ -119,12 +151,12 @@ def value_and_grad(
     (tensor(0.), tensor(1.))
     """
 
-    memory = Memory()
+    memory, wanted = Memory(), _known_element(element)
 
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol, memory=memory))
+        found = _found(wanted, arguments, seed, tol, memory)
         value = (found.value, without_graph(found.aux)) if has_aux else found.value
         return value, arguments.shaped(found.gradient)
 
@@ -132,7 +164,12 @@ def value_and_grad(
 
 
 def grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    seed: int = 0,
+    tol: float = 0.0,
+    element: str = "clarke",
 ) -> Callable[..., Any]:
     """The gradient of a program, as `torch.func.grad`; at kinks an element of its Clarke set.
 
@@ -153,17 +190,19 @@ def grad(
         has_aux: whether ``f`` returns something besides; the result is then ``(gradient, aux)``.
         seed: of the direction: the same seed gives the same element.
         tol: quantities within it of a tie count as tied; the element then belongs to a nearby point.
+        element: which one: ``"clarke"``, what one direction finds; ``"min-norm"``, the least, as `min_norm` finds it,
+            against which a convex function falls; ``"mean"`` of the distinct ones that some directions find.
 
     Raises:
         Refused: where the program has no such gradient; the message has its line.
     """
 
-    memory = Memory()
+    memory, wanted = Memory(), _known_element(element)
 
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        found = beside_compiled_code(lambda: find(arguments.program(), seed, tol, memory=memory))
+        found = _found(wanted, arguments, seed, tol, memory)
         result = arguments.shaped(found.gradient)
         return (result, without_graph(found.aux)) if has_aux else result
 
@@ -184,7 +223,7 @@ def element(
     @wraps(f)
     def found(*args: Any, **kwargs: Any) -> Element:
         arguments = Arguments(f, argnums, args, kwargs, has_aux)
-        return arguments.element(find(arguments.program(), seed, tol, certify=True), tol)
+        return arguments.element(arguments.find(seed, tol, certify=True), tol)
 
     return found
 
@@ -211,11 +250,25 @@ def backward(
         raise RuntimeError("Only leaves, as the parameters of a module, have a .grad to add to.")
     memory = _memories.setdefault(getattr(closure, "__code__", closure), Memory())
     program = Program(lambda _: (closure(), None), wanted, defined_at(closure), held=True)
-    found = beside_compiled_code(lambda: find(program, seed, tol, memory=memory))
-    for leaf, gradient in zip(wanted, found.gradient, strict=True):
-        if gradient is not None:
-            leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+    with _without_hooks(wanted):
+        found = by_itself(lambda: find(program, seed, tol, memory=memory))
+    pairs = [(leaf, each) for leaf, each in zip(wanted, found.gradient, strict=True) if each is not None]
+    if pairs:
+        torch.autograd.backward(*map(list, zip(*pairs, strict=True)))  # accumulates, and calls hooks, as it always does
     return found.value
+
+
+@contextmanager
+def _without_hooks(leaves: list[Tensor]) -> Iterator[None]:
+    """Hooks of leaves see the gradient that is found, once."""
+    hooks = [(each, dict(each)) for leaf in leaves if (each := leaf._backward_hooks)]
+    try:
+        for each, _ in hooks:
+            each.clear()
+        yield
+    finally:
+        for each, kept in hooks:
+            each.update(kept)
 
 
 def jvp(
@@ -243,39 +296,52 @@ def jvp(
         raise RuntimeError("jvp: the tangents must be shaped as the primals.")
     program = arguments.program()
     program.copied = True
-    with torch.no_grad():
-        value, aux = arguments.call([leaf.detach().clone() for leaf in arguments.leaves])
-    leaves, shape = pytree.tree_flatten(value)
-    found, undecided = _slopes(program, Decide(tol), direction, leaves)
-    if undecided and not _is_the_same_otherwise(program, direction, leaves, found, tol):
-        nearby = pytree.tree_leaves(program.moved(direction, STEP))
-        if not all(map(_moves_as, found, leaves, nearby)):
-            raise Refused(
-                f"{undecided[0]} ties in its values and in their derivatives in this direction, and what follows from "
-                "it differs."
-            )
+    return by_itself(lambda: _jvp(program, direction, tol, has_aux))
+
+
+def _jvp(program: Program, direction: list[Tensor], tol: float, has_aux: bool) -> tuple[Any, ...]:
+    with program.as_after_one_run():
+        value, aux = program.evaluate()
+        leaves, shape = pytree.tree_flatten(value)
+        found, undecided = _slopes(program, Decide(tol), direction, leaves)
+        if undecided:
+            found = _slopes_nearby(program, direction, leaves, tol, undecided[0])
+        if not tol:
+            _hold_against_values(program, direction, leaves, found)
     result = value, pytree.tree_unflatten(found, shape)
     return (*result, aux) if has_aux else result
 
 
-STEP = 2.0**-13  # along a direction, to see how values move where derivatives cannot tell
-
-
-def _is_the_same_otherwise(
-    program: Program, direction: list[Tensor], leaves: list[Any], found: list[Tensor], tol: float
-) -> bool:
-    """Whether other answers to what nothing decides give the same derivative."""
+def _slopes_nearby(program: Program, direction: list[Tensor], leaves: list[Any], tol: float, line: str) -> list[Tensor]:
+    """Values and derivatives both tie: two runs a little further on answer, and must lead to the same."""
     try:
-        other, _ = _slopes(program, Decide(tol, flip=torch.ones_like), direction, leaves)
-    except (RuntimeError, ValueError, IndexError):  # answers that no point gives may not fit together
-        return False
-    return all(torch.allclose(one, two, rtol=1e-3, atol=1e-6) for one, two in zip(found, other, strict=True))
+        notes = answers_nearby(program, direction, 2)
+        one, other = (_slopes(program, Decide(tol, nearby=nearby), direction, leaves)[0] for nearby in notes)
+        if all(torch.allclose(*pair, rtol=1e-3, atol=1e-6, equal_nan=True) for pair in zip(one, other, strict=True)):
+            return one
+    except NOT_FOLLOWED:
+        pass
+    raise Refused(
+        f"{line} ties in its values and in their derivatives in this direction, and what follows from it differs a "
+        "little further on."
+    )
 
 
-def _moves_as(slope: Tensor, value: Any, nearby: Any) -> bool:
-    quotient = (nearby.double() - value.double()) / STEP
-    noise = 8 * torch.finfo(value.dtype).eps / STEP * (1 + float(value.abs().max()))
-    return bool(((quotient - slope).abs() <= 0.02 * (1 + quotient.abs() + slope.abs()) + noise).all())
+def _hold_against_values(program: Program, direction: list[Tensor], leaves: list[Any], found: list[Tensor]) -> None:
+    """Every entry must move as its derivative says."""
+    slopes = [slope for leaf, slope in zip(leaves, found, strict=True) if leaf.is_floating_point()]
+    largest = max((float(slope.abs().nan_to_num(0, 0, 0).amax()) for slope in slopes if slope.numel()), default=0.0)
+    sizes = [
+        (float(leaf.abs().amax()), float(v.abs().amax()))
+        for leaf, v in zip(program.leaves, direction, strict=True)
+        if leaf.numel()
+    ]
+    here = largest * max((x / v for x, v in sizes if v), default=0.0)
+    if not Values(program, direction).agree(slopes, Sizes(largest, here)):
+        raise Refused(
+            f"The derivative that was found for the program at {program.line} is not what its values do in this "
+            "direction. Some part of it jumps, or has a derivative of its own making, where nothing could see it."
+        )
 
 
 def _slopes(
@@ -291,5 +357,5 @@ def _slopes(
         reached = [forward_ad.unpack_dual(each).primal.clone() for each in duals]
     for value, other in zip(leaves, reached, strict=True):
         if value.is_floating_point():
-            check_value(value, other, current, program.line)
+            check_values(value, other, current, program.line)
     return found, lines(current.undecided)

@@ -1,14 +1,13 @@
 """The least element of the Clarke set, by Wolfe's algorithm on the elements that directions find; and these elements.
 
 For a convex function the element found along a direction is one of largest product with it, which is what Wolfe's
-algorithm asks for, with the direction against the least element so far (Wolfe 1976, Finding the nearest point in a
-polytope).
+algorithm asks for, with the direction against the least element so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
@@ -18,7 +17,11 @@ from torch.utils import _pytree as pytree
 
 from subgrad.clarke.generic import random_direction
 from subgrad.clarke.gradients import Argnums, Arguments, Element
-from subgrad.clarke.search import Found, find
+from subgrad.clarke.refused import Refused
+from subgrad.clarke.search import Found
+from subgrad.clarke.wolfe import largest_entry, least_point, length
+
+TRIES = 32  # random directions in which elements are looked for
 
 
 @dataclass(frozen=True)
@@ -66,36 +69,43 @@ def min_norm(
         tol: quantities within it of a tie count as tied; the set is then that of a nearby point.
         accuracy: of the squared norm, relative to the elements' own; by default what their dtype allows.
         max_elements: how many to compute at most.
+
+    Raises:
+        Refused: where the program has no such set, or its value or gradient is not finite.
     """
 
     @wraps(f)
     def least(*args: Any, **kwargs: Any) -> MinNorm:
         arguments = Arguments(f, argnums, args, kwargs, has_aux=False)
         search = _Search(arguments, seed, tol)
-        first = search.ask(None)
-        if search.is_smooth:
-            norm = float(first.norm())
-            return MinNorm(arguments.shaped(_split(first, arguments.leaves)), norm, 0.0, 1, True, tol)
-        point, gap = search.wolfe(first, search.ask, accuracy, max_elements)
-        is_convex = search.is_convex()
-        if not is_convex:  # then more has been found than was asked for, and all of it counts
-            point, gap = search.wolfe(first, search.known, accuracy, max_elements)
+        point, gap, is_convex = search.least(accuracy, max_elements)
         element = arguments.shaped(_split(point, arguments.leaves))
-        return MinNorm(element, float(point.norm()), gap, search.used, is_convex, tol)
+        return MinNorm(element, length(point), gap, search.used, is_convex, tol)
 
     return least
 
 
 class _Search:
-    """Wolfe's algorithm, and what was asked on the way."""
+    """What is asked of a program on the way to its least element."""
 
     def __init__(self, arguments: Arguments, seed: int, tol: float):
         self.arguments, self.seed, self.tol = arguments, seed, tol
-        self.used, self.is_smooth = 0, False
+        self.used, self.is_smooth, self.is_finite = 0, False, True
+        self.first: Found | None = None
         self.elements: list[Tensor] = []
         self.asked: list[tuple[Tensor, float]] = []  # directions, and the slopes there
-        dtypes = [leaf.dtype for leaf in arguments.leaves]
-        self.rounding = max(torch.finfo(dtype).eps for dtype in dtypes)
+        self.rounding = max((torch.finfo(leaf.dtype).eps for leaf in arguments.leaves), default=0.0)
+
+    def least(self, accuracy: float | None = None, most: int = 1000) -> tuple[Tensor, float, bool]:
+        """The least element, the gap to the least of all, and whether all that was asked fits a convex function."""
+        first = self.ask(None)
+        if self.is_smooth:
+            return first, 0.0, True
+        found = least_point(first, self.ask, self.rounding, accuracy, most)
+        is_convex = self.is_convex()
+        if not is_convex:  # then more has been found than was asked for, and all of it counts
+            found = least_point(first, self.known, self.rounding, accuracy, most)
+        return *found, is_convex
 
     def ask(self, direction: Tensor | None) -> Tensor:
         """The element along a direction; along a random one if none is given."""
@@ -103,13 +113,17 @@ class _Search:
         ahead = random_direction(leaves, self.seed + self.used)
         if direction is not None:
             # A direction that is asked for ties with itself; moved by a little that is random, it does not.
-            size = 4 * self.rounding**0.5 * float(direction.abs().amax())
+            size = 4 * self.rounding**0.5 * largest_entry([direction])
             given = _split(direction, leaves)
             ahead = tuple(d + (size * v).to(d) for d, v in zip(given, ahead, strict=True))
-        found: Found = find(self.arguments.program(), self.seed, self.tol, direction=ahead)
+        found = self.arguments.find(self.seed, self.tol, direction=ahead)
+        self.first = self.first or found
         self.used += 1
         self.is_smooth = found.direction is None
         flat = _joined(found.gradient, leaves)
+        self.is_finite = bool(found.value.isfinite().all()) and bool(flat.isfinite().all())
+        if not self.is_finite:
+            raise Refused(_not_finite(found.value, self.arguments.line))
         if not self.is_smooth and found.slope is not None:
             self.asked.append((_joined(ahead, leaves), found.slope))
         self.elements.append(flat)
@@ -117,65 +131,34 @@ class _Search:
 
     def known(self, direction: Tensor) -> Tensor:
         """The element along a direction, of those that have been found."""
-        return self.elements[int((torch.stack(self.elements) @ direction).argmax())]
-
-    def wolfe(
-        self, first: Tensor, ask: Callable[[Tensor], Tensor], accuracy: float | None, most: int
-    ) -> tuple[Tensor, float]:
-        """The least point of the hull of what is found, and the gap to the least of all."""
-        corral, weights, point, gap = [first], first.new_ones(1), first, float("inf")
-        for _ in range(most):
-            scale = max(float(each.dot(each)) for each in corral)
-            allowed = (accuracy if accuracy is not None else 16 * self.rounding) * max(scale, 1e-300)
-            if float(point.dot(point)) <= allowed * self.rounding:
-                return torch.zeros_like(point), 0.0
-            vertex = ask(-point)
-            gap = max(float(point.dot(point) - point.dot(vertex)), 0.0)
-            if gap <= allowed or any(torch.equal(vertex, each) for each in corral):
-                return point, gap
-            corral.append(vertex)
-            corral, weights, point = _inner(corral, torch.cat([weights, weights.new_zeros(1)]))
-        return point, gap
+        elements = torch.stack(self.elements)
+        return self.elements[int((elements / largest_entry(self.elements) @ direction).argmax())]
 
     def is_convex(self) -> bool:
         """Slopes of a convex function are at least the product with any element; asked both ways, they tell."""
         for ahead, _ in list(self.asked[:1] + self.asked[-1:]):
             self.ask(-ahead)
-        elements = torch.stack(self.elements)
+        unit = largest_entry(self.elements)
+        elements = torch.stack(self.elements) / unit
         scale = float(elements.norm(dim=1).amax())
         for ahead, slope in self.asked:
             allowed = 64 * self.rounding**0.5 * scale * float(ahead.norm())
-            if float((elements @ ahead).amax()) > slope + allowed:
+            if float((elements @ ahead).amax()) > slope / unit + allowed:
                 return False
         return True
 
 
-def _inner(corral: list[Tensor], weights: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Wolfe's minor cycle: drop points until the least one of the affine hull lies inside."""
-    while True:
-        points = torch.stack(corral)
-        ideal = _affine(points)
-        if bool((ideal > 1e-12).all()) or len(corral) == 1:
-            return corral, ideal, ideal @ points
-        falling = ideal <= 1e-12
-        steps = torch.where(falling, weights / (weights - ideal).clamp(min=1e-300), torch.inf)
-        step = min(float(steps.amin()), 1.0)
-        weights = (1 - step) * weights + step * ideal
-        kept = (weights > 1e-12).tolist()
-        if all(kept):
-            kept[int(torch.where(falling, weights, torch.inf).argmin())] = False
-        corral = [each for each, keep in zip(corral, kept, strict=True) if keep]
-        weights = weights[torch.tensor(kept)]
-        weights = weights / weights.sum()
-
-
-def _affine(points: Tensor) -> Tensor:
-    """The weights, which sum to 1, of the least point of an affine hull."""
-    base, rest = points[0], points[1:] - points[0]
-    if not len(rest):
-        return points.new_ones(1)
-    found = torch.linalg.lstsq(rest.T, -base.unsqueeze(1), driver="gelsd").solution.squeeze(1)
-    return torch.cat([1 - found.sum().unsqueeze(0), found])
+def _not_finite(value: Tensor, line: str) -> str:
+    is_value = not bool(value.isfinite().all())
+    what = (
+        f"The program at {line} is {value.item()}"
+        if is_value
+        else f"The gradient of the program at {line} is not finite"
+    )
+    return (
+        f"{what} here, where nothing can be certified. Compute it in a wider dtype, or bound what overflows before it "
+        "does."
+    )
 
 
 def _joined(vector: Sequence[Tensor | None], leaves: Sequence[Tensor]) -> Tensor:
@@ -190,7 +173,7 @@ def _split(vector: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def elements(
-    f: Callable[..., Any], argnums: Argnums = 0, seed: int = 0, tol: float = 0.0, tries: int = 32
+    f: Callable[..., Any], argnums: Argnums = 0, seed: int = 0, tol: float = 0.0, tries: int = TRIES
 ) -> Callable[..., tuple[Element, ...]]:
     """The distinct elements that some random directions find: some, and not in general all there are.
 
@@ -203,25 +186,61 @@ def elements(
     @wraps(f)
     def found(*args: Any, **kwargs: Any) -> tuple[Element, ...]:
         arguments = Arguments(f, argnums, args, kwargs, has_aux=False)
-        kept: list[Element] = []
-        for number in range(tries):
-            new = arguments.element(find(arguments.program(), seed + number, tol, certify=True), tol)
-            if not any(_same(new, old) for old in kept):
-                kept.append(new)
-            if not new.kinks:
-                break  # the gradient is all there is
-        return tuple(kept)
+        return tuple(arguments.element(each, tol) for each in _distinct(arguments, seed, tol, tries))
 
     return found
 
 
-def _same(one: Element, other: Element) -> bool:
-    pairs = zip(pytree.tree_leaves(one.gradient), pytree.tree_leaves(other.gradient), strict=True)
+def _distinct(arguments: Arguments, seed: int, tol: float, tries: int, in_vain: int | None = None) -> list[Found]:
+    """What some random directions find, each element once; ``in_vain`` is after how many that find nothing to stop."""
+    kept: list[Found] = []
+    last = 0
+    for number in range(tries):
+        new = arguments.find(seed + number, tol, certify=True)
+        if not any(_same(arguments.shaped(new.gradient), arguments.shaped(old.gradient)) for old in kept):
+            kept.append(new)
+            last = number
+        if in_vain is not None and number - last >= in_vain:
+            break
+        if not new.kinks or not bool(new.value.isfinite().all()):
+            break  # the gradient is all there is
+    return kept
+
+
+def _same(one: Any, other: Any) -> bool:
+    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=True)
     return all(torch.allclose(mine, theirs, rtol=torch.finfo(mine.dtype).eps ** 0.5) for mine, theirs in pairs)
 
 
+def least_found(arguments: Arguments, seed: int, tol: float) -> Found:
+    """The least element, as `min_norm` finds it; where the program overflows, what torch has there."""
+    search = _Search(arguments, seed, tol)
+    try:
+        point, _, _ = search.least()
+    except Refused:
+        if search.first is None or search.is_finite or search.used > 1:
+            raise
+        return search.first
+    assert search.first is not None
+    return replace(search.first, gradient=_split(_without_noise(point), arguments.leaves))
+
+
+def _without_noise(point: Tensor) -> Tensor:
+    """Entries that differ by the rounding of the weights alone made equal: a step along them must not break ties."""
+    unit = largest_entry([point]) * 2.0**-40
+    return torch.round(point / unit) * unit
+
+
+def mean_found(arguments: Arguments, seed: int, tol: float) -> Found:
+    """The mean of the distinct elements that random directions find, until many in a row find nothing new."""
+    found = _distinct(arguments, seed, tol, 8 * TRIES, in_vain=TRIES)
+    flat = [_joined(each.gradient, arguments.leaves) for each in found]
+    mean = torch.stack([each / len(flat) for each in flat]).sum(0)
+    return replace(found[0], gradient=_split(_without_noise(mean), arguments.leaves)) if len(found) > 1 else found[0]
+
+
 def directions(
-    f: Callable[..., Any], argnums: Argnums = 0, seed: int = 0, tol: float = 0.0, tries: int = 32
+    f: Callable[..., Any], argnums: Argnums = 0, seed: int = 0, tol: float = 0.0, tries: int = TRIES
 ) -> Callable[..., tuple[Any, ...]]:
     """The directions along which `elements` found each of its elements."""
     listed = elements(f, argnums, seed, tol, tries)

@@ -1,7 +1,8 @@
-"""Normalisation: statistics of batches are kept once, and derivatives take few sweeps over the data."""
+"""Normalisation: derivatives take few sweeps over the data; what is written into, batch statistics, is told of."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -11,7 +12,6 @@ from torch import Tensor
 from subgrad.apply.branches import Call
 from subgrad.clarke.around import Around
 from subgrad.clarke.linear import carries_tangents_alone, tangent, values, with_tangent
-from subgrad.clarke.passes import Look
 
 aten = torch.ops.aten
 
@@ -22,17 +22,15 @@ class Normalised(Around):
     def __init__(self, training: str):
         self.training = training
 
+    def keep(self, call: Call, keep: Callable[[Any], None]) -> None:
+        if call.arguments[self.training]:
+            for name in ("running_mean", "running_var"):
+                keep(call.arguments[name])
+
     def around(self, call: Call, current: Any) -> Any:
         if self.training == "training" and call.arguments["training"] and _is_simple(call.arguments["input"]):
             return _normalised(call.arguments)
-        kept = [call.arguments["running_mean"], call.arguments["running_var"]]
-        if not call.arguments[self.training] or kept[0] is None:
-            return call.run()
-        if isinstance(current, Look):
-            current.counts = True
-            return call.run()
-        copies = {"running_mean": kept[0].clone(), "running_var": kept[1].clone()}
-        return call.native({**call.arguments, **copies})
+        return call.run()
 
 
 def _is_simple(x: Tensor) -> bool:

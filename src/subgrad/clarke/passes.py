@@ -15,6 +15,7 @@ from torch import Tensor
 from subgrad.apply.branches import Call
 from subgrad.clarke.generic import NotGeneric
 from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, tangent, values
+from subgrad.clarke.local import contradicted, is_floating
 from subgrad.clarke.refused import Refused, here
 
 
@@ -24,10 +25,12 @@ class Rule:
     Attributes:
         is_site: whether there is anything to decide; other rules only change how a call is run, with ``around``.
         wholly: it has no forward mode of its own, and is run on a branch even where it meets no kink.
+        is_entrywise: every entry of the result depends on one entry of each operand.
     """
 
     is_site: bool = True
     wholly: bool = False
+    is_entrywise: bool = False
 
     def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
         """Run a call, and say whether it meets a kink, as a flag on the device."""
@@ -49,6 +52,26 @@ class Rule:
 
     def around(self, call: Call, current: Any) -> Any:
         raise NotImplementedError
+
+    def keep(self, call: Call, keep: Callable[[Any], None]) -> None:
+        """Tell of what the call writes into, besides ``self`` of in-place forms."""
+
+    def note(self, call: Call, out: Any) -> Any:
+        """What a run a little further on tells of this site: its answer, where values and tangents may both tie."""
+        return None
+
+    def contradicted(self, call: Call, out: Any) -> Tensor | None:
+        """A flag: the operator's own values, a little further along its operands' tangents, say otherwise."""
+        return contradicted(call, self.held(out), self.is_entrywise)
+
+    def held(self, out: Any) -> list[tuple[int, Tensor]]:
+        """The outputs that are held against the operator's values nearby, and which they are."""
+        outputs = [out] if isinstance(out, Tensor) else list(out)
+        return [(number, each) for number, each in enumerate(outputs) if is_floating(each)]
+
+
+def _nothing(tensor: Any) -> None:
+    pass
 
 
 # Of every operator that has one; filled when a program is first differentiated.
@@ -92,18 +115,19 @@ class Look:
         sites: all that were met, and their flags.
         leaks: where derivatives were cut: only the tangents can tell whether that matters.
         fused: where random numbers were drawn in a way that the tangent pass cannot repeat.
-        counts: batch statistics are kept.
+        keep: told of every tensor that is about to be written into.
     """
 
     tol: float
     sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
     leaks: Noted = field(default_factory=Noted)
     fused: Noted = field(default_factory=Noted)
-    counts: bool = False
+    keep: Callable[[Any], None] = _nothing
 
     rules = RULES
 
     def run(self, rule: Rule, call: Call) -> Any:
+        rule.keep(call, self.keep)
         if not differentiated(call):
             return call.run()
         if not rule.is_site:
@@ -142,11 +166,16 @@ class Decide:
     Attributes:
         tol: what is closer than this counts as tied.
         expected: the sites of the plain run and whether they met a kink, where that is known.
-        flip: answers for comparisons whose value and tangent both tie; None lets them say what the values say.
+        nearby: what a run a little further on noted at each site; it answers where value and tangent both tie.
+        is_nearby: this is such a run: note what every site answers.
+        certify: hold every decision against the operator's own values.
+        most: so many sites at most, or the program does not end on these answers.
         script: the branch taken at every site; None where there was nothing to decide.
-        undecided: flags of such comparisons, and where they stand in the program.
+        noted: by a run nearby.
+        undecided: flags of comparisons whose value and tangent both tie, and where they stand in the program.
         unexpected: numbers and flags of sites that met none in the plain run.
         changed: flags of what answered otherwise than its values say, and where it stands: the program may jump there.
+        contradicted: flags of decisions that the operator's own values contradict, and where they stand.
         factors: of those parts of the direction that are products.
         leaks: as for the plain run.
         is_read: Python has read numbers, such as indices, by which it may branch.
@@ -154,15 +183,21 @@ class Decide:
         indices: of selections that nothing decides between, by their memory, with flags and lines; undecided if used.
         is_first: there was no plain run before; ``expected`` is what an earlier one met.
         seen: flags of sites that met a kink then.
+        keep: told of every tensor that is about to be written into.
     """
 
     tol: float
     expected: list[tuple[Site, bool]] | None = None
-    flip: Callable[[Tensor], Tensor] | None = None
+    nearby: list[tuple[Site, Any]] | None = None
+    is_nearby: bool = False
+    certify: bool = False
+    most: int = 1 << 20
     script: list[tuple[Site, Any]] = field(default_factory=list)
+    noted: list[tuple[Site, Any]] = field(default_factory=list)
     undecided: list[tuple[Tensor, str]] = field(default_factory=list)
     unexpected: list[tuple[int, Tensor | bool]] = field(default_factory=list)
     changed: list[tuple[Tensor, str]] = field(default_factory=list)
+    contradicted: list[tuple[Tensor, str]] = field(default_factory=list)
     factors: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     leaks: Noted = field(default_factory=Noted)
     is_read: bool = False
@@ -170,16 +205,29 @@ class Decide:
     indices: dict[int, tuple[Tensor, Tensor, str]] = field(default_factory=dict)
     is_first: bool = False
     seen: list[Tensor | bool] = field(default_factory=list)
+    keep: Callable[[Any], None] = _nothing
 
     rules = RULES
 
     def run(self, rule: Rule, call: Call) -> Any:
+        rule.keep(call, self.keep)
         # What formulas of forward mode call is not differentiated any more.
         if not differentiated(call):
             return call.run()
         if not rule.is_site:
             return rule.around(call, self)
-        name, branch = site(call), None
+        name = site(call)
+        branch, meets = self._branch(rule, call, name)
+        self.script.append((name, branch if meets else None))
+        if len(self.script) > self.most:
+            raise Refused(f"The program does not end where its comparisons answer by derivatives: see {here()}.")
+        out = call.run() if branch is None else self._along(rule, call, branch)
+        if self.is_nearby:
+            self.noted.append((name, rule.note(call, out)))
+        return out
+
+    def _branch(self, rule: Rule, call: Call, name: Site) -> tuple[Any, bool]:
+        """The branch, None to run the call as it is; and whether the call meets a kink."""
         meets = self._meets_a_kink(name)
         if not meets:
             with values():
@@ -188,14 +236,18 @@ class Decide:
                 meets = bool(found)
             else:
                 self.unexpected.append((len(self.script), found))
-        if meets or rule.wholly:
-            branch = rule.decide(call, self)
+        branch = rule.decide(call, self) if meets or rule.wholly else None
         if meets and self.is_first:
             self.seen.append(self._is_met(rule, call))
-        self.script.append((name, branch if meets else None))
-        if branch is None:
-            return call.run()
+        return branch, meets
+
+    def _along(self, rule: Rule, call: Call, branch: Any) -> Any:
+        kept = call.as_it_is() if self.certify and call.written else call
         out = taken(rule, call, branch)
+        if self.certify:
+            flag = rule.contradicted(kept, out)
+            if flag is not None:
+                self.contradicted.append((flag, f"{call.op.op.partition('.')[0]} at {here()}"))
         for index in call.memo.get("indices", ()):
             self.note_indices(index, call.memo["undecided"], call.op.op.partition(".")[0])
         return out
@@ -215,6 +267,15 @@ class Decide:
             return None
         return self.expected[place][1]
 
+    def further(self, call: Call) -> Any:
+        """What the run nearby noted at the site that is being decided; None without one."""
+        if self.nearby is None:
+            return None
+        place = len(self.script)
+        if place >= len(self.nearby) or self.nearby[place][0] != site(call):
+            raise NotFollowed
+        return self.nearby[place][1]
+
     def is_as_expected(self) -> bool:
         """Whether Python cannot have branched otherwise than in the plain run, past kinks that were not met there.
 
@@ -233,6 +294,8 @@ class Decide:
             raise NotGeneric
 
     def note_indices(self, found: Tensor, undecided: Tensor, name: str) -> None:
+        if self.nearby is not None:  # which has answered
+            return
         flag = some(undecided)
         if flag.is_cpu and not flag:  # where there is nothing to wait for
             return
@@ -249,8 +312,13 @@ class Decide:
 
     def answered(self, name: str, undecided: Tensor, changed: Tensor) -> None:
         line = f"{name} at {here()}"
-        self.undecided.append((undecided.any(), line))
+        if self.nearby is None:
+            self.undecided.append((undecided.any(), line))
         self.changed.append((changed.any(), line))
+
+
+class NotFollowed(Exception):  # noqa: N818
+    """A run a little further on met other sites."""
 
 
 def _memory(tensor: Tensor) -> int:
@@ -276,10 +344,12 @@ class Replay:
     place: int = 0
     is_forked: bool = False  # branches are needed again
     is_watched: bool = True  # as in the tangent pass
+    keep: Callable[[Any], None] = _nothing
 
     rules = RULES
 
     def run(self, rule: Rule, call: Call) -> Any:
+        rule.keep(call, self.keep)
         if not differentiated(call):
             return call.run()
         if not rule.is_site:
@@ -300,6 +370,22 @@ class Replay:
     def finish(self) -> None:
         if self.place != len(self.script):
             raise DoesNotRepeat(f"{self.script[self.place][0][0]} is not met again")
+
+
+@dataclass
+class Beside:
+    """A run at another point, for its values alone: operators are torch's own."""
+
+    keep: Callable[[Any], None] = _nothing
+
+    rules = RULES
+
+    def run(self, rule: Rule, call: Call) -> Any:
+        rule.keep(call, self.keep)
+        return call.run()
+
+    def fork(self) -> None:
+        pass
 
 
 def taken(rule: Rule, call: Call, branch: Any) -> Any:

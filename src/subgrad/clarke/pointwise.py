@@ -64,6 +64,11 @@ def _as(slope: Any, like: Tensor) -> Tensor:
 class Pointwise(Rule):
     """The rule of operators whose kinks are entry by entry."""
 
+    is_entrywise = True
+
+    def held(self, out: Any) -> list[tuple[int, Tensor]]:
+        return super().held(out) if isinstance(out, Tensor) else []
+
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         flags = [_hit(kink, call.arguments, tol).any() for kink in _applying(call)]
         return reduce(torch.logical_or, flags) if flags else False

@@ -50,25 +50,27 @@ class Pooled(Selection):
         assert moved is not None
         best, indices = _native(call)
         with values():
-            shortcut = None if at.tol > 0 else self._shortcut()
+            further = at.further(call)
+            shortcut = None if at.tol > 0 or further is not None else self._shortcut()
             if shortcut is not None:
-                found = shortcut.ahead(x, moved, best, indices, call.arguments, at.flip is not None)
+                found = shortcut.ahead(x, moved, best, indices, call.arguments, last=False)
                 if found is not None:
                     indices, call.memo["met"], call.memo["undecided"] = found
                     return None, indices
             windows = of_call(self.windows_of, call.arguments)
-            last = at.flip is not None
             if _are_few(windows, best):
-                return None, _ahead(call, windows, moved, at.tol, last)
+                return None, _ahead(call, windows, moved, at.tol, further)
             tied = _tied(windows, x, best, at.tol).flatten().nonzero().squeeze(1)
             plane, positions, valid = windows.of(tied)
             places = positions + plane.unsqueeze(1) * prod(windows.sizes)
             entries, ahead = (each.reshape(-1)[places] for each in (x, moved))
             candidates = _near(entries, best.reshape(-1)[tied].unsqueeze(1), at.tol) & valid
-            chosen = first(candidates, ahead, largest=True, last=last)
+            chosen = first(candidates, ahead, largest=True)
             call.memo["met"] = len(tied) > 0
-            call.memo["undecided"] = level_with(candidates, ahead, chosen).sum(-1) > 1
-            return tied, positions.gather(-1, chosen).squeeze(-1)
+            level = level_with(candidates, ahead, chosen).sum(-1) > 1
+            call.memo["undecided"] = level
+            taken = positions.gather(-1, chosen).squeeze(-1)
+            return tied, taken if further is None else torch.where(level, further.reshape(-1)[tied], taken)
 
     def along(self, call: Call, branch: tuple[Tensor | None, Tensor]) -> Any:
         x, (tied, positions) = call.arguments["self"], branch
@@ -155,15 +157,17 @@ def _candidates(windows: Windows, x: Tensor, best: Tensor, tol: float) -> Tensor
     return near if windows.is_whole else near & windows.valid_in_space
 
 
-def _ahead(call: Call, windows: Windows, moved: Tensor, tol: float, last: bool) -> Tensor:
+def _ahead(call: Call, windows: Windows, moved: Tensor, tol: float, further: Tensor | None) -> Tensor:
     """The positions that few windows take: torch's own where they do not tie."""
     best, indices = _native(call)
     candidates, ahead = _candidates(windows, call.arguments["self"], best, tol), windows.entries(moved)
-    chosen = first(candidates, ahead, largest=True, last=last)
+    chosen = first(candidates, ahead, largest=True)
     tied = candidates.sum(-1) > 1
     call.memo["met"] = some(tied)
-    call.memo["undecided"] = level_with(candidates, ahead, chosen).sum(-1) > 1
-    return torch.where(tied, windows.in_space.expand_as(ahead).gather(-1, chosen).squeeze(-1), indices)
+    level = level_with(candidates, ahead, chosen).sum(-1) > 1
+    call.memo["undecided"] = level
+    found = torch.where(tied, windows.in_space.expand_as(ahead).gather(-1, chosen).squeeze(-1), indices)
+    return found if further is None else torch.where(level, further, found)
 
 
 def _tied(windows: Windows, x: Tensor, best: Tensor, tol: float) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,13 @@ from subgrad.apply.active import Scope
 from subgrad.apply.passing import running
 from subgrad.clarke.generic import Direction
 from subgrad.clarke.linear import carries_tangents, dual
-from subgrad.clarke.passes import RULES, Decide, Look, Replay
+from subgrad.clarke.passes import RULES, Beside, Decide, Look, Replay
 from subgrad.clarke.refused import Refused, here, where_raised
 from subgrad.clarke.rules import rules
 from subgrad.clarke.surroundings import eager, generator_states, without_fast_paths
 from subgrad.clarke.watch import Watch
+from subgrad.clarke.wide import NARROW, standing_in
+from subgrad.clarke.written import WritesIntoArgument, Written
 from subgrad.conventions import Convention
 
 Vector = Sequence[Tensor]  # one tensor for each leaf
@@ -36,6 +38,10 @@ class Program:
         line: at which it begins.
         held: the program holds the leaves itself, as a module its parameters: they get their tangents in place.
         copied: it writes into its arguments, and is given copies.
+        generators: of random numbers, and their states before the first run.
+        drawn: their states after one run.
+        is_random: it draws random numbers.
+        is_known: it has been run once.
     """
 
     call: Callable[[list[Tensor]], tuple[Any, Any]]
@@ -44,6 +50,9 @@ class Program:
     held: bool = False
     copied: bool = False
     generators: list[Any] = field(default_factory=list)
+    drawn: list[Any] = field(default_factory=list)
+    is_random: bool = False
+    is_known: bool = False
 
     def __post_init__(self) -> None:
         _prepare()
@@ -59,23 +68,59 @@ class Program:
         for leaf in self.leaves:
             if not leaf.is_floating_point():
                 raise Refused(f"Only real floating-point tensors have a gradient, not {leaf.dtype}, at {here()}.")
+        if not self.held:
+            with torch.inference_mode(False):  # what was made in it cannot be recorded
+                self.leaves = [leaf.clone() if leaf.is_inference() else leaf for leaf in self.leaves]
         self.generators = generator_states(self.leaves)
+        self.written = Written(self.leaves)
+
+    @contextmanager
+    def as_after_one_run(self) -> Iterator[None]:
+        """In the end all that the program writes into is as after one run; as before it if anything is raised."""
+        try:
+            yield
+        except BaseException:
+            self.rewind()
+            raise
+        self.written.settle()
+        for generator, state in self.drawn:
+            generator.set_state(state)
 
     def plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
         """Run it to be differentiated in reverse mode; the leaves that it met, its value and the rest."""
         try:
-            return self._plain(current)
-        except RuntimeError as error:
-            if self.held or self.copied or "leaf Variable that requires grad" not in str(error):
+            found = self._plain(current)
+        except (RuntimeError, WritesIntoArgument) as error:
+            if not self._is_about_to_copy(error):
                 raise
-            self.copied = True
             self.rewind()
             if isinstance(current, Look):
                 current.sites.clear()
-            return self._plain(current)
+                current.leaks.clear()
+            found = self._plain(current)
+        self._note_one_run()
+        return found
+
+    def _note_one_run(self) -> None:
+        self.is_known = True
+        self.written.note_one_run()
+        self.drawn = generator_states(self.leaves)
+        self.is_random = any(not torch.equal(a, b) for (_, a), (_, b) in zip(self.generators, self.drawn, strict=True))
+
+    def _is_about_to_copy(self, error: Exception) -> bool:
+        """Whether the program writes into its arguments, and is given copies from now on."""
+        if self.copied or not (
+            isinstance(error, WritesIntoArgument) or "leaf Variable that requires grad" in str(error)
+        ):
+            return False
+        if self.held:
+            raise Refused(f"The program writes into what it is differentiated in, at {where_raised(error)}.") from None
+        self.copied = True
+        return True
 
     def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
         leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
+        current.keep = self.written.keep
         with torch.enable_grad(), Scope(_TORCH), eager(), running(current), _watching(current):
             given = [leaf.clone() for leaf in leaves] if self.copied else leaves
             value, aux = self.call(given)
@@ -84,8 +129,12 @@ class Program:
     def with_tangents(self, current: Decide, direction: Vector) -> tuple[Any, Any]:
         """Run it on values and tangents; the value with its tangent, and the rest."""
         current.factors = direction.factors(self.leaves) if isinstance(direction, Direction) else {}
-        with torch.no_grad():
-            return self._forward(current, self._duals(self.leaves, direction))
+        try:
+            with torch.no_grad():
+                return self._forward(current, self._duals(self.leaves, direction))
+        except WritesIntoArgument as error:
+            self._is_about_to_copy(error)
+            raise MustLook from None
 
     def with_both(self, current: Decide, direction: Vector) -> tuple[list[Tensor], Any]:
         """Run it on values and tangents while recording its graph, which costs more: the leaves and the value."""
@@ -95,9 +144,18 @@ class Program:
         with torch.enable_grad():
             return leaves, self._forward(current, duals)[0]
 
-    def _forward(self, current: Decide, duals: list[Tensor]) -> tuple[Any, Any]:
+    def nearby(self, current: Decide, direction: Vector, step: float, wide: bool) -> None:
+        """Run it on values and tangents a little further on."""
+        leaves = self._moved_leaves(direction, step, wide)
+        duals = [dual(leaf, ahead.to(leaf)) for leaf, ahead in zip(leaves, direction, strict=True)]
+        with torch.no_grad():
+            self._forward(current, duals, wide)
+
+    def _forward(self, current: Decide, duals: list[Tensor], wide: bool = False) -> tuple[Any, Any]:
         self.rewind()
-        with Scope(_TORCH), eager(), running(current), Watch(current), without_fast_paths():
+        current.keep = self.written.keep
+        others = self._others(duals)
+        with Scope(_TORCH), eager(), running(current), Watch(current), standing_in(others, wide), without_fast_paths():
             try:
                 return self.call(duals)
             except (NotImplementedError, RuntimeError) as error:
@@ -118,21 +176,46 @@ class Program:
         ]
         return [dual(*each) for each in copied]
 
-    def moved(self, direction: Vector, step: float) -> Tensor:
-        """The value a little further on, as torch computes it."""
+    @property
+    def may_be_widened(self) -> bool:
+        """Whether to run it in double precision would say more; but random numbers would be other ones."""
+        return not self.is_random and any(leaf.dtype in NARROW for leaf in self.leaves)
+
+    def evaluate(self) -> tuple[Any, Any]:
+        """Its value, and the rest."""
+        with torch.no_grad(), Scope(_TORCH), eager(), self._beside():
+            found = self.call([leaf.detach().clone() for leaf in self.leaves])
+        self._note_one_run()
+        return found
+
+    def moved(self, direction: Vector, step: float, wide: bool) -> Any:
+        """The value a little further on, in double precision if it is to be wide."""
+        leaves = self._moved_leaves(direction, step, wide)
         self.rewind()
-        pairs = list(zip(self.leaves, direction, strict=True))
-        with torch.no_grad(), eager():
-            if not self.held:
-                return self.call([leaf + step * ahead for leaf, ahead in pairs])[0]
-            kept = [leaf.clone() for leaf in self.leaves]
-            try:
-                for leaf, ahead in pairs:
-                    leaf.add_(ahead, alpha=step)
-                return self.call(self.leaves)[0]
-            finally:
-                for leaf, value in zip(self.leaves, kept, strict=True):
-                    leaf.copy_(value)
+        with torch.no_grad(), Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+            return self.call(leaves)[0]
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """A run at another point, for its values alone."""
+        if self.is_known and not self.written:  # earlier passes have seen that there is nothing to put back
+            yield
+            return
+        current = Beside(self.written.keep)
+        with running(current), Watch(current):
+            yield
+
+    def _moved_leaves(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
+        pairs = zip(self.leaves, direction, strict=True)
+        if wide:
+            pairs = ((leaf.detach().double(), ahead.double()) for leaf, ahead in pairs)
+        return [leaf.detach() + step * ahead for leaf, ahead in pairs]
+
+    def _others(self, leaves: list[Tensor]) -> dict[int, Tensor]:
+        """What stands for leaves that the program holds itself."""
+        if not self.held or leaves is self.leaves:
+            return {}
+        return {id(leaf): other for leaf, other in zip(self.leaves, leaves, strict=True)}
 
     def replay(self, decided: Decide) -> tuple[tuple[Tensor | None, ...], Any]:
         self.rewind()
@@ -143,6 +226,7 @@ class Program:
 
     def rewind(self) -> None:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
+        self.written.restore()
         for generator, state in self.generators:
             generator.set_state(state)
 
@@ -150,6 +234,10 @@ class Program:
 def _watching(current: Look | Replay) -> AbstractContextManager[Any]:
     """To watch every call takes time, which a replay of calls that were all seen to be plain can do without."""
     return nullcontext() if isinstance(current, Replay) and not current.is_watched else Watch(current)
+
+
+class MustLook(Exception):  # noqa: N818
+    """A plain run is needed after all."""
 
 
 _is_prepared = False

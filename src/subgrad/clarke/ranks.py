@@ -25,15 +25,10 @@ class Picked:
 class Ranked(Selection):
     """The rule of any operator that selects: it is asked to select among ranks instead of values."""
 
-    def __init__(
-        self, *operands: str, ignores_nan: bool = False, met: Any = None, when: Any = None, wholly: bool = False
-    ):
-        self.operands, self.ignores_nan, self._met, self._when = operands, ignores_nan, met, when
-        self.wholly = wholly  # it has no forward mode of its own
+    def __init__(self, *operands: str, ignores_nan: bool = False, met: Any = None):
+        self.operands, self.ignores_nan, self._met = operands, ignores_nan, met
 
     def met(self, call: Call, out: Any) -> Tensor | bool:
-        if self._when is not None and not self._when(call.arguments):
-            return False
         if call.arguments[self.operands[0]].numel() == 0:
             return False
         if self._met is not None:
@@ -41,27 +36,30 @@ class Ranked(Selection):
         found = [kink.hits(call.arguments) for kink in call.op.kinks if kink.applies(call.arguments)]
         return torch.stack([each.any() for each in found]).any() if found else False
 
-    def decide(self, call: Call, at: Decide) -> Picked | None:
-        if self._when is not None and not self._when(call.arguments):
-            return None
+    def decide(self, call: Call, at: Decide) -> Picked:
         pairs = [(call.arguments[name], tangent(call.arguments[name])) for name in self.operands]
         with values():
             entries = torch.cat([x.reshape(-1) for x, _ in pairs] + self._start(call))
             moved = [torch.zeros_like(x) if ahead is None else ahead for x, ahead in pairs]
             ahead = torch.cat([each.reshape(-1) for each in moved] + [torch.zeros_like(s) for s in self._start(call)])
-            ranks, order = ranked(entries, ahead, at.tol, at.flip is not None)
-            call.memo["undecided"] = _level(entries, ahead, order)
+            ranks, order = ranked(entries, ahead, at.tol)
+            level = _level(entries, ahead, order)
+            call.memo["undecided"] = level
             if self.ignores_nan:
                 ranks = torch.where(entries.isnan(), torch.nan, ranks)
             chosen = as_list(call.native({**call.arguments, **self._ranks(ranks, pairs, call)}))
             places, indices = [], []
             for out in chosen:
                 is_rank = out.is_floating_point()
-                known = out.isfinite() if is_rank else None
-                place = torch.where(known, order[torch.where(known, out, 0).long()], -1) if known is not None else None
-                places.append(place)
-                indices.append(None if is_rank else out)
+                places.append(_at_ranks(out, order) if is_rank else None)
+                indices.append(None if is_rank else self._decided(out, places[0], level, at.further(call)))
             return Picked(tuple(places), tuple(indices))
+
+    def _decided(self, index: Tensor, place: Tensor | None, level: Tensor, further: Tensor | None) -> Tensor:
+        """Indices of entries that tie in value and tangent are those of a run a little further on."""
+        if further is None or place is None:
+            return index
+        return torch.where(level[place.clamp(min=0)], further, index)
 
     def _start(self, call: Call) -> list[Tensor]:
         """A constant that takes part: where `segment_reduce` starts from."""
@@ -80,31 +78,37 @@ class Ranked(Selection):
 
     def along(self, call: Call, branch: Picked) -> Any:
         native = as_list(values_of(call))
-        flat = torch.cat([call.arguments[name].reshape(-1) for name in self.operands] + self._start(call))
+        operands = [call.arguments[name].reshape(-1) for name in self.operands]
+        nothing = torch.zeros(1, dtype=operands[0].dtype, device=operands[0].device)  # at the end: the place -1
+        flat = torch.cat([*operands, *self._start(call), nothing])
         outputs = []
         for value, place, index in zip(native, branch.places, branch.indices, strict=True):
             if place is None:
                 outputs.append(value if index is None else index)
             else:
-                picked = flat[place.clamp(min=0)]
-                outputs.append(valued(torch.where(place < 0, 0, picked), value))
+                outputs.append(valued(flat[place], value))
         call.memo["indices"] = [out for out in outputs if not out.is_floating_point()][:1]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
+def _at_ranks(ranks: Tensor, order: Tensor) -> Tensor:
+    """The entries of some ranks; -1 for what is no rank: nan, infinity, and the 0 of an empty bag."""
+    places = torch.where(ranks.isfinite(), ranks - 1, -1).long()
+    return torch.cat([order, order.new_full((1,), -1)])[places]
+
+
 def _level(entries: Tensor, ahead: Tensor, order: Tensor) -> Tensor:
-    """Whether neighbours tie in value and in tangent."""
-    return (entries[order].diff() == 0) & (ahead[order].diff() == 0)
+    """Which entries tie with another in value and in tangent."""
+    same = (entries[order].diff() == 0) & (ahead[order].diff() == 0)
+    either = torch.nn.functional.pad(same, (1, 0)) | torch.nn.functional.pad(same, (0, 1))
+    return torch.zeros_like(either).scatter(0, order, either)
 
 
-def ranked(entries: Tensor, ahead: Tensor, tol: float, last: bool = False) -> tuple[Tensor, Tensor]:
-    """The rank of each entry by value, then tangent, as a number, and the entries in that order.
+def ranked(entries: Tensor, ahead: Tensor, tol: float) -> tuple[Tensor, Tensor]:
+    """The rank of each entry by value, then tangent, as a number from 1, and the entries in that order.
 
-    Those that tie in both are ranked in their order, or the other way round.
+    Those that tie in both are ranked in their order.
     """
-    if last:
-        ranks, order = ranked(entries.flip(0), ahead.flip(0), tol)
-        return ranks.flip(0), len(order) - 1 - order
     if tol == 0:
         by_tangent = ahead.argsort(stable=True)
         order = by_tangent[entries[by_tangent].argsort(stable=True)]
@@ -115,7 +119,7 @@ def ranked(entries: Tensor, ahead: Tensor, tol: float, last: bool = False) -> tu
         by_tangent = ahead[by_value].argsort(stable=True)
         order = by_value[by_tangent[groups[by_tangent].argsort(stable=True)]]
     ranks = torch.empty_like(order, dtype=torch.float64)
-    ranks[order] = torch.arange(len(order), dtype=torch.float64, device=order.device)
+    ranks[order] = torch.arange(1, len(order) + 1, dtype=torch.float64, device=order.device)
     return ranks, order
 
 
@@ -146,14 +150,10 @@ def _in_top_twice(call: Call, out: Any) -> Tensor | bool:
     return within | ((x == last).sum(dim) > (top == last).sum(dim)).any()
 
 
-def _meets_itself(call: Call, out: Any) -> Tensor:
+def meets_itself(call: Call, out: Any) -> Tensor:
     """A tie, or what is overwritten happens to equal the result: then torch shares with it, wrongly."""
     found = [kink.hits(call.arguments).any() for kink in call.op.kinks if kink.applies(call.arguments)]
     return torch.stack([*found, (call.arguments["self"] == out).any() & (not call.arguments["include_self"])]).any()
-
-
-def _reduces(arguments: Any) -> bool:
-    return arguments["reduce"] in ("amax", "amin", "max", "min")
 
 
 RANKED: dict[str, Any] = {
@@ -162,7 +162,4 @@ RANKED: dict[str, Any] = {
     **{op: Ranked("self", met=_selected_twice) for op in ("kthvalue", "median", "median.dim")},
     **{op: Ranked("self", met=_selected_twice, ignores_nan=True) for op in ("nanmedian", "nanmedian.dim")},
     **{op: Ranked("self") for op in ("cummax", "cummin")},
-    "scatter_reduce.two": Ranked("self", "src", when=_reduces, met=_meets_itself),
-    "index_reduce": Ranked("self", "source", when=_reduces, met=_meets_itself, wholly=True),
-    "segment_reduce": Ranked("data", when=_reduces, wholly=True),
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from subgrad.clarke.certificate import SMALL, certified, check_value
+from subgrad.clarke.certificate import SMALL, Values, certified, check_value, hold_against_values, sizes
 from subgrad.clarke.generic import Direction, NotGeneric, random_direction
 from subgrad.clarke.linear import carrying_tangents, parts
+from subgrad.clarke.nearby import NOT_FOLLOWED, answers_nearby, check_continuity, check_continuity_sharply
 from subgrad.clarke.passes import Decide, DoesNotRepeat, Look, Site, lines, read
-from subgrad.clarke.program import Program, Vector, gradient_of
+from subgrad.clarke.program import MustLook, Program, Vector, gradient_of
 from subgrad.clarke.refused import Refused, defined_at
 
 
@@ -76,10 +77,18 @@ class Memory:
     """What the last run of a program met: where it met kinks there is no need to look for them first.
 
     And the last direction, of a small program. Only the time that is taken depends on it, never the result.
+
+    Attributes:
+        expected: the sites of the last run, and whether they met a kink.
+        passed: what has been held against the program's values, and need not be again.
+        asks_nearby: comparisons tied in value and tangent.
+        drawn: what a direction was drawn for, the direction, and its version.
     """
 
     expected: list[tuple[Site, bool]] | None = None
     tol: float = 0.0
+    passed: set[int] = field(default_factory=set)
+    asks_nearby: bool = False
     drawn: tuple[Any, Direction, int] | None = None
 
     def direction(self, leaves: Sequence[Tensor], seed: int) -> Direction:
@@ -98,8 +107,8 @@ class Memory:
             self.expected[place] = (self.expected[place][0], True)
 
 
-class MustLook(Exception):  # noqa: N818
-    """A plain run is needed after all."""
+def _branches(expected: list[tuple[Site, bool]], leaks: Sequence[str] = ()) -> int:
+    return hash((tuple(expected), tuple(leaks)))
 
 
 def find(
@@ -111,16 +120,27 @@ def find(
     memory: Memory | None = None,
 ) -> Found:
     """One element; the plain gradient where no kink is met, unless a certificate is asked for."""
-    if memory is not None and memory.expected is not None and memory.tol == tol:
-        try:
-            return _without_looking(program, seed, memory)
-        except MustLook:
-            memory.expected = None
-            program.rewind()
+    memory = Memory() if memory is None else memory
+    with program.as_after_one_run():
+        if memory.expected is not None and memory.tol == tol:
+            try:
+                return _without_looking(program, seed, memory)
+            except MustLook:
+                memory.expected = None
+                program.rewind()
+        return _looking(program, seed, tol, direction, certify, memory)
+
+
+def _looking(program: Program, seed: int, tol: float, direction: Vector | None, certify: bool, memory: Memory) -> Found:
     looked, flags, leaves, value, aux = look(program, tol)
     kinks = sum(flags)
-    if not kinks and not looked.leaks and not certify:
-        return Found(gradient_of(value, leaves), value.detach(), aux)
+    expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
+    branches = _branches(expected, looked.leaks)
+    if not kinks and not certify:
+        gradient = gradient_of(value, leaves)
+        if not looked.leaks or branches in memory.passed or (not tol and _is_what_values_do(program, gradient, seed)):
+            memory.passed.add(branches)
+            return Found(gradient, value.detach(), aux)
     if looked.fused:
         raise Refused(
             f"{looked.fused[0]} draws the random numbers of its dropout inside a fused kernel, which has no forward "
@@ -128,37 +148,48 @@ def find(
             "recurrent layers under torch.backends.cudnn.flags(enabled=False), or put the dropout outside of them."
         )
     value = value.detach()  # its graph is not needed any more
-    expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
-    search = _Search(program, value, tol, expected, looked.leaks, at_once=bool(looked.leaks))
+    certify = not tol and branches not in memory.passed
+    search = _Search(program, value, tol, expected, looked.leaks, at_once=bool(looked.leaks), certify=certify)
     try:
         ahead = random_direction(program.leaves, seed, products=True) if direction is None else Direction(direction)
         found = search.along(ahead)
     except NotGeneric:
         ahead = random_direction(program.leaves, seed)
         found = search.along(ahead)
-    if search.turned:
-        search.look_elsewhere(seed)
-    elif memory is not None and aux is None and not (_asks_for_more(search) or looked.counts):
-        memory.expected, memory.tol = expected, tol
+    if search.turned and not tol:
+        count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
+        others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
+        for each in (ahead, *others):
+            check_continuity_sharply(program, each, found.slope or 0.0, search.turned)
+    memory.passed.add(branches)
+    if aux is None and not search.at_once:
+        memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
     return Found(found.gradient, value, aux, kinks, tuple(ahead), found.slope, found.product)
 
 
-def _asks_for_more(search: _Search) -> bool:
-    """Whether two passes are not enough; a plain run also notices that a program writes into its arguments."""
-    return search.at_once or search.undecided or search.program.copied
+def _is_what_values_do(program: Program, gradient: Sequence[Tensor | None], seed: int) -> bool:
+    """Whether derivatives that were cut, or are of somebody's own making, are those of the program's values."""
+    ahead = random_direction(program.leaves, seed)
+    size = sizes(gradient, ahead, program.leaves)
+    product = sum(float((each.double() * v).sum()) for each, v in zip(gradient, ahead, strict=True) if each is not None)
+    return Values(program, ahead).agree([product], size)
 
 
 def _without_looking(program: Program, seed: int, memory: Memory, once_more: bool = True) -> Found:
-    """As after a plain run, where the program does what it did before and no comparison turned."""
+    """As after a plain run, where the program does what it did before."""
     assert memory.expected is not None
-    current = Decide(memory.tol, list(memory.expected), is_first=True)
+    branches = _branches(memory.expected)
+    certify = not memory.tol and branches not in memory.passed
     ahead = memory.direction(program.leaves, seed)
     try:
+        nearby = answers_nearby(program, ahead)[0] if memory.asks_nearby else None
+        most = _most(memory.expected)
+        current = Decide(memory.tol, list(memory.expected), nearby, certify=certify, most=most, is_first=True)
         with carrying_tangents():
             out, aux = program.with_tangents(current, ahead)
             reached, slope = _outcome(out)
         unexpected = [flag for _, flag in current.unexpected]
-        doubts = [flag for flag, _ in (*current.changed, *current.undecided)]
+        doubts = [flag for flag, _ in current.undecided]
         flags = iter(read([*unexpected, *doubts, *current.seen]))
         elsewhere = [place for place, _ in current.unexpected if next(flags)]
         is_doubtful = any(list(islice(flags, len(doubts))))
@@ -168,16 +199,39 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
             if not once_more:
                 raise MustLook
             memory.expect(elsewhere)
+            program.rewind()
             return _without_looking(program, seed, memory, once_more=False)
         gradient, value = program.replay(current)
-    except (NotGeneric, DoesNotRepeat):
+    except (NotGeneric, DoesNotRepeat, *NOT_FOLLOWED):
         raise MustLook from None
     kinks = sum(flags)
     if not kinks:
         memory.expected = None
-    check_value(value, reached, current, program.line)
-    product = certified(gradient, ahead, slope, value, [program.line])
+    _check(current, value, reached, program, ahead, slope)
+    along = Values(program, ahead)
+    product = certified(gradient, ahead, slope, along, [program.line])
+    if certify:
+        hold_against_values(gradient, slope, along, [program.line])
+        memory.passed.add(branches)
+    turned = lines(current.changed)
+    if turned and not memory.tol:
+        check_continuity(program, ahead, value, slope, turned)
     return Found(gradient, value, None, kinks, tuple(ahead), slope, product)
+
+
+def _most(expected: list[tuple[Site, bool]]) -> int:
+    """How many sites a run may meet before it is taken for one that does not end."""
+    return 1000 + 10 * len(expected)
+
+
+def _check(current: Decide, value: Tensor, reached: Tensor, program: Program, ahead: Vector, slope: float) -> None:
+    wrong = lines(current.contradicted)
+    if wrong:
+        raise Refused(
+            f"What was decided at {wrong[0]} is not what that operator's own values do a little further on: there is "
+            "no right rule for it here. Please report it."
+        )
+    check_value(value, reached, current, program, ahead, slope)
 
 
 def _outcome(out: Tensor) -> tuple[Tensor, float]:
@@ -194,8 +248,9 @@ class _Search:
         expected: the sites of the plain run, and whether they met a kink.
         leaks: lines at which the plain run cut derivatives.
         at_once: decide and record in one pass, which costs more, since a replay could not follow.
-        turned: whether comparisons or jumps answered otherwise than their values say.
-        undecided: whether some could not decide.
+        certify: hold what is found against the values of operators and of the program.
+        turned: the lines at which comparisons or jumps answered otherwise than their values say.
+        asks_nearby: some could not decide by derivatives.
     """
 
     program: Program
@@ -204,24 +259,46 @@ class _Search:
     expected: list[tuple[Site, bool]]
     leaks: list[str]
     at_once: bool
-    turned: bool = False
-    undecided: bool = False
+    certify: bool
+    turned: list[str] = field(default_factory=list)
+    asks_nearby: bool = False
 
     def along(self, ahead: Vector) -> Found:
         """The element that a direction decides on, with its certificate."""
-        found, current = self.decided(ahead, Decide(self.tol, None if self.at_once else self.expected))
-        self.turned = bool(lines(current.changed))
+        found, current = self.decided(ahead, None)
         undecided = lines(current.undecided)
-        self.undecided = bool(undecided)
-        if undecided and not self._is_the_same_otherwise(ahead, found) and not self._is_so_nearby(ahead, found):
-            raise Refused(
-                f"{undecided[0]} ties in its values and in their derivatives, and what follows from it differs: the "
-                "program has no gradient that can be found from first derivatives."
-            )
+        self.asks_nearby = bool(undecided)
+        if undecided:
+            found, current = self._decided_nearby(ahead, undecided[0])
+        self.turned = lines(current.changed)
+        if self.certify:
+            assert found.slope is not None
+            hold_against_values(found.gradient, found.slope, Values(self.program, ahead), self._doubtful(current))
         return found
 
-    def decided(self, ahead: Vector, current: Decide) -> tuple[Found, Decide]:
+    def _doubtful(self, current: Decide) -> list[str]:
+        return list(dict.fromkeys([*self.leaks, *current.leaks])) or [self.program.line]
+
+    def _decided_nearby(self, ahead: Vector, line: str) -> tuple[Found, Decide]:
+        """Values and derivatives both tie: two runs a little further on answer, and must lead to one gradient."""
+        try:
+            notes = answers_nearby(self.program, ahead, 2)
+            found = [self.decided(ahead, nearby) for nearby in notes]
+        except NOT_FOLLOWED:
+            found = []
+        if not found or not all(_agree(found[0][0], other) for other, _ in found[1:]):
+            raise Refused(
+                f"{line} ties in its values and in their derivatives, and what follows from it differs a little "
+                "further on: the program has no gradient that can be found."
+            )
+        return found[0]
+
+    def decided(
+        self, ahead: Vector, nearby: list[tuple[Site, Any]] | None, expect: bool = True
+    ) -> tuple[Found, Decide]:
         """Decide and replay; or at once."""
+        expected = self.expected if expect and not self.at_once else None
+        current = Decide(self.tol, expected, nearby, certify=self.certify, most=_most(self.expected))
         with carrying_tangents(and_a_graph=self.at_once):
             if self.at_once:
                 leaves, out = self.program.with_both(current, ahead)
@@ -229,17 +306,17 @@ class _Search:
                 leaves, (out, _) = [], self.program.with_tangents(current, ahead)
             reached, slope = _outcome(out)
         if not current.is_as_expected():
-            return self.decided(ahead, Decide(self.tol, flip=current.flip))
-        check_value(self.value, reached, current, self.program.line)
+            return self.decided(ahead, nearby, expect=False)
+        _check(current, self.value, reached, self.program, ahead, slope)
         try:
             gradient, again = (gradient_of(out, leaves), reached) if self.at_once else self.program.replay(current)
         except DoesNotRepeat as error:
             self._require_repetition(current, error)
             self.at_once = True
-            return self.decided(ahead, Decide(self.tol, flip=current.flip))
-        check_value(self.value, again, current, self.program.line)
-        doubtful = [*self.leaks, *current.leaks] or [self.program.line]
-        product = certified(gradient, ahead, slope, self.value, list(dict.fromkeys(doubtful)))
+            return self.decided(ahead, nearby, expect=False)
+        check_value(self.value, again, current, self.program, ahead, slope)
+        along = Values(self.program, ahead)
+        product = certified(gradient, ahead, slope, along, self._doubtful(current))
         return Found(gradient, self.value, slope=slope, product=product), current
 
     def _require_repetition(self, current: Decide, error: DoesNotRepeat) -> None:
@@ -249,52 +326,6 @@ class _Search:
             raise Refused(
                 f"The program at {self.program.line} does not do the same when it is run again: {error}."
             ) from None
-
-    def _is_the_same_otherwise(self, ahead: Vector, found: Found) -> bool:
-        """Whether other answers to what nothing decides give the same gradient."""
-        for flip in _flips():
-            try:
-                other, _ = self.decided(ahead, Decide(self.tol, flip=flip))
-            except (RuntimeError, ValueError, IndexError):  # answers that no point gives may not fit together
-                return False
-            if not _agree(found, other):
-                return False
-        return True
-
-    def _is_so_nearby(self, ahead: Vector, found: Found) -> bool:
-        """Whether the values of the program a little further on agree with the slopes, in some directions."""
-        assert found.slope is not None
-        others = [random_direction(self.program.leaves, 104729 + number) for number in range(4)]
-        return self._moves_as(ahead, found.slope) and all(self._moves_as(w, self._slope(w)) for w in others)
-
-    def _slope(self, ahead: Vector) -> float:
-        with carrying_tangents():
-            return _outcome(self.program.with_tangents(Decide(self.tol), ahead)[0])[1]
-
-    def _moves_as(self, ahead: Vector, slope: float) -> bool:
-        rounding = torch.finfo(self.value.dtype).eps
-        agreeing = 0
-        for step in (rounding**0.5, rounding**0.4, rounding**0.3):
-            moved = float(self.program.moved(ahead, step).double() - self.value.double()) / step
-            agreeing += abs(moved - slope) <= 0.02 * (abs(slope) + abs(moved)) + 4 * rounding / step
-        return agreeing >= 2  # the smallest may see too little, and the largest another kink
-
-    def look_elsewhere(self, seed: int) -> None:
-        """A jump may cancel in one direction: in others its value would differ."""
-        size = sum(leaf.numel() for leaf in self.program.leaves)
-        for number in range(1, 5 if size <= SMALL else 2):
-            ahead = random_direction(self.program.leaves, seed + 7919 * number)
-            current = Decide(self.tol)
-            with carrying_tangents():
-                out, _ = self.program.with_tangents(current, ahead)
-                check_value(self.value, _outcome(out)[0], current, self.program.line)
-
-
-def _flips() -> Iterator[Callable[[Tensor], Tensor]]:
-    """Other answers for comparisons that nothing decides: all of them, and some at random."""
-    yield lambda answers: torch.ones_like(answers)
-    generator = torch.Generator().manual_seed(0)
-    yield lambda answers: (torch.rand(answers.shape, generator=generator) < 0.5).to(answers.device)
 
 
 def _agree(one: Found, other: Found) -> bool:

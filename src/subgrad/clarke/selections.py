@@ -29,6 +29,10 @@ class Selection(Rule):
     def met(self, call: Call, out: Any) -> Tensor | bool:
         raise NotImplementedError
 
+    def note(self, call: Call, out: Any) -> Tensor | None:
+        """The indices, if there are any."""
+        return next((each for each in as_list(out) if not each.is_floating_point()), None)
+
 
 def values_of(call: Call) -> Any:
     if "values" not in call.memo:
@@ -83,10 +87,13 @@ class Extreme(Selection):
                 return None
             ahead = _lines(moved, _dims(moved, call.arguments.get("dim")))
             tied = [(_candidates(lines, end, at.tol), end) for end in self.ends]
-            found = [first(candidates, ahead, end, at.flip is not None) for candidates, end in tied]
+            found = [first(candidates, ahead, end) for candidates, end in tied]
             if self.gives_indices:
-                level = level_with(tied[0][0], ahead, found[0])
-                call.memo["undecided"] = level.sum(-1) > 1
+                level = level_with(tied[0][0], ahead, found[0]).sum(-1) > 1
+                call.memo["undecided"] = level
+                further = at.further(call)
+                if further is not None:
+                    found[0] = torch.where(level.unsqueeze(-1), further.reshape(found[0].shape), found[0])
             return found
 
     def along(self, call: Call, branch: list[Tensor]) -> Any:
@@ -107,14 +114,11 @@ def _candidates(lines: Tensor, largest: bool, tol: float) -> Tensor:
     return lines == best if tol == 0 else (lines - best).abs() <= tol
 
 
-def first(candidates: Tensor, ahead: Tensor, largest: bool, last: bool) -> Tensor:
-    """The index of the candidate that is ahead of the others, or behind them; of several the first, or the last."""
+def first(candidates: Tensor, ahead: Tensor, largest: bool) -> Tensor:
+    """The index of the candidate that is ahead of the others, or behind them; of several the first."""
     # Candidates whose tangent is -inf or nan count too.
     behind = (ahead if largest else -ahead).clamp(min=torch.finfo(ahead.dtype).min)
-    key = torch.where(candidates, behind, -torch.inf)
-    if not last:
-        return key.argmax(-1, keepdim=True)
-    return key.shape[-1] - 1 - key.flip(-1).argmax(-1, keepdim=True)
+    return torch.where(candidates, behind, -torch.inf).argmax(-1, keepdim=True)
 
 
 def level_with(candidates: Tensor, ahead: Tensor, index: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a run of a program depends on or changes besides its arguments: generators, compiled code, batch statistics."""
+"""What a run of a program depends on besides its arguments: generators, compiled code, the mode that torch is in."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module
-from torch.nn.modules.batchnorm import _NormBase
 
 
 def generator_states(leaves: Sequence[Tensor]) -> list[Any]:
@@ -27,11 +24,12 @@ _eager_depth = 0
 _stance: Any = None
 
 
-def beside_compiled_code(run: Callable[[], Any]) -> Any:
-    """Run as it is, also where a compiled function calls."""
-    if "torch._dynamo" not in sys.modules:
-        return run()
-    return torch.compiler.disable(run)()  # pyright: ignore[reportCallIssue]
+def by_itself(run: Callable[[], Any]) -> Any:
+    """Run as it is: also where a compiled function calls, and inside `inference_mode`, which records nothing."""
+    with torch.inference_mode(False):
+        if "torch._dynamo" not in sys.modules:
+            return run()
+        return torch.compiler.disable(run)()  # pyright: ignore[reportCallIssue]
 
 
 def eager() -> AbstractContextManager[None]:
@@ -54,15 +52,6 @@ def _eager() -> Iterator[None]:
             _eager_depth -= 1
             if _eager_depth == 0:
                 _stance.__exit__(None, None, None)
-
-
-def counts_batches(counter: Any) -> bool:
-    """Whether a tensor is about to be written into by a module of normalisation that counts its batches with it."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not isinstance(frame.f_locals.get("self"), Module):
-        frame = frame.f_back
-    module = None if frame is None else frame.f_locals["self"]
-    return isinstance(module, _NormBase) and module.num_batches_tracked is counter
 
 
 @contextmanager

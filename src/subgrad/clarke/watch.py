@@ -13,19 +13,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack  # pyright: ignore[reportMissingImports]
 from torch.overrides import TorchFunctionMode
 
+from subgrad.apply.lost_arguments import LOST, whole
+from subgrad.clarke.arithmetic import FORMULAS, with_a_constant
 from subgrad.clarke.branch_cuts import BRANCH_CUTS
 from subgrad.clarke.casts import CASTS
 from subgrad.clarke.cuts import (
     CUTS,
     FILLS,
     Handler,
+    filled,
     is_differentiated,
     name_of,
     note_another_way,
     note_reading,
-    noted,
     reaches,
 )
 from subgrad.clarke.foreach import each_by_itself
@@ -34,22 +37,9 @@ from subgrad.clarke.harmless import ONE_BY_ONE, is_harmless
 from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.searches import SEARCHES
 from subgrad.clarke.spelled import SPELLED
-from subgrad.clarke.surroundings import counts_batches
+from subgrad.clarke.written import WRITING, target
 
-
-def counted(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Batches are counted by the plain run alone."""
-    if isinstance(current, Look) or not _is_counter(args[0]) or not counts_batches(args[0]):
-        return func(*args, **kwargs)
-    note_another_way(current)
-    return args[0]
-
-
-def _is_counter(tensor: Any) -> bool:
-    return isinstance(tensor, Tensor) and tensor.ndim == 0 and not tensor.is_floating_point()
-
-
-HANDLERS: dict[str, Handler] = {"add_": counted, **CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH_CUTS}
+HANDLERS: dict[str, Handler] = {**CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH_CUTS}
 
 # With a direction that is a product these cost little in the tangent pass.
 CONVOLVE: dict[Any, Any] = {each: partial(convolved, each) for each in (torch.conv1d, torch.conv2d, torch.conv3d)}
@@ -72,21 +62,26 @@ class Watch(TorchFunctionMode):
         self.decides = isinstance(current, Decide)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # Arguments that torch loses while a mode is active are restored here.
+        if func in LOST:
+            args, kwargs = whole(func, args, kwargs)
         if self.decides:
             if torch.is_inference_mode_enabled():
                 with torch.inference_mode(False), torch.no_grad():  # inside of it there are no tangents
                     return self.__torch_function__(func, types, args, kwargs)
             if self.current.indices:
-                self.current.note_use(args)
-            if func in MULTIPLY and (self.current.factors or func in CONVOLVE):
-                return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
+                self.current.note_use((*args, *(kwargs or {}).values()))
+            found = self._by_formula(func, args, kwargs)
+            if found is not None:
+                return found
+        if func in WRITING or (kwargs and "out" in kwargs):
+            self.current.keep(target(func, args, kwargs or {}))
         handler = _handlers.get(func, _UNKNOWN)
         if handler is _UNKNOWN:
             handler = _learned(func)
         if handler is not None:
             out = handler(self.current, func, args, kwargs or {})
-            if self.looks and not torch.is_grad_enabled() and _is_real(out) and reaches(args, kwargs):
+            is_new = _is_real(out) and (func in WRITING or not args or out is not args[0])
+            if self.looks and not torch.is_grad_enabled() and is_new and reaches(args, kwargs):
                 self.current.leaks.note(f"{name_of(func)} under no_grad")
             return out
         if self.decides:
@@ -105,6 +100,15 @@ class Watch(TorchFunctionMode):
             elif isinstance(out, list | tuple):
                 _differentiable.add(func)
         return out
+
+    def _by_formula(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Some functions cost less by formulas of ours; inside `torch.func` transforms these see no tangents."""
+        if func in MULTIPLY:
+            if (self.current.factors or func in CONVOLVE) and peek_interpreter_stack() is None:
+                return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
+        elif func in FORMULAS and not kwargs and peek_interpreter_stack() is None:
+            return with_a_constant(func, args)
+        return None
 
     def _decide(self, func: Any, args: Any, kwargs: Any) -> Any:
         out = func(*args, **kwargs)
@@ -149,7 +153,7 @@ def _learned(func: Any) -> Handler | None:
         if name.startswith("_foreach_") or _module(func).startswith("torch.foreach"):
             handler = each_by_itself
         elif name in FILLS and _module(func) == "torch.nn.init":
-            handler = noted
+            handler = filled
         if handler is None and is_harmless(name):
             _harmless.add(func)
         _handlers[func] = handler

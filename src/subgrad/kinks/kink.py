@@ -5,10 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import torch
 
 from subgrad.kinks.expressions import Expression, evaluate, names
 from subgrad.kinks.places import WORDS
+from subgrad.kinks.rounded import in_dtype
 from subgrad.kinks.sets import Ball, Joint, Set, Slopes, Ties
 
 
@@ -61,17 +65,30 @@ class Kink:
         slopes = (self.set.left_slope, self.set.right_slope) if isinstance(self.set, Slopes) else ()
         return set().union(*(names(each) for each in (self.at, *slopes)))
 
-    def applies(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the place exists at all for these arguments."""
+    def applies(self, arguments: Mapping[str, Any], dtype: torch.dtype | None = None) -> bool:
+        """Whether the place exists at all for these arguments; corners by their bounds in the dtype of ``self``."""
+        if isinstance(self.set, Slopes) and self.when != "True":
+            arguments = in_dtype(arguments, dtype)
         return bool(evaluate(self.when, arguments))
 
     def hits(self, arguments: Mapping[str, Any]) -> Any:
         """A boolean tensor: which entries lie exactly on the kink."""
+        if self._is_computed:
+            return arguments["self"] == self.place_value(arguments)
         return evaluate(self.place, arguments)
 
-    def place_value(self, arguments: Mapping[str, Any]) -> Any:
-        """The number at which a corner lies."""
-        return evaluate(self.at, arguments)
+    def place_value(self, arguments: Mapping[str, Any], dtype: torch.dtype | None = None) -> Any:
+        """The number at which a corner lies; what is computed for it is computed in the dtype of ``self``."""
+        if not self._is_computed:
+            return evaluate(self.at, arguments)
+        given = in_dtype({**arguments, "at": evaluate(self.at, in_dtype(arguments, dtype))}, dtype)
+        return given["at"]
+
+    @cached_property
+    def _is_computed(self) -> bool:
+        """Whether a corner lies at more than an argument or a number, so that it matters how that is computed."""
+        bare = self.at.removeprefix("-")
+        return isinstance(self.set, Slopes) and not (bare.isidentifier() or bare.isdecimal())
 
     def torch_picks(self, version: str) -> Any:
         """The ``torch`` column for one version, ``"2.13"`` or ``"2.14"``."""

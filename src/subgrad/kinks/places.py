@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from itertools import pairwise
 from math import copysign, inf
 
 import torch
 from torch import Tensor
 
+from subgrad.kinks.groups import bags, segments
 from subgrad.kinks.windows import Windows, adaptive, fractional, regular
 
 __all__ = [
@@ -123,28 +123,14 @@ def tied_in_segments(
     data: Tensor, reduce: str, lengths: Tensor | None, offsets: Tensor | None, axis: int, initial: float | None = None
 ) -> Tensor:
     """Which segments of ``segment_reduce`` select among equal entries, or one that equals where it starts from."""
-    if lengths is None:
-        assert offsets is not None, "segment_reduce is given one of the two"
-        lengths = offsets.diff(dim=axis)
-    batches = data.flatten(0, axis - 1) if axis else data.unsqueeze(0)
-    found = [data.new_zeros(0, dtype=torch.bool)]
-    for batch, sizes in zip(batches, lengths.reshape(len(batches), -1).tolist(), strict=True):
-        for segment in batch[: sum(sizes)].split(sizes):
-            if len(segment):
-                selected = segment.amax(0) if reduce == "max" else segment.amin(0)
-                met = tied(segment, selected, 0) if initial is None else selected == initial
-                found.append(met.flatten())
-    return torch.cat(found)
+    return segments(data, lengths, offsets, axis).tied(reduce == "max", initial)
 
 
-def tied_in_bags(weight: Tensor, indices: Tensor, offsets: Tensor) -> Tensor:
+def tied_in_bags(
+    weight: Tensor, indices: Tensor, offsets: Tensor, padding_idx: int, include_last_offset: bool
+) -> Tensor:
     """Which bags of ``embedding_bag`` select among equal entries; a row looked up twice is one entry."""
-    found = [weight.new_zeros(0, dtype=torch.bool)]
-    for start, end in pairwise([*offsets.tolist(), len(indices)]):
-        if end > start:
-            bag = weight[indices[start:end].unique()]
-            found.append(tied(bag, bag.amax(0), 0).flatten())
-    return torch.cat(found)
+    return bags(weight, indices, offsets, padding_idx, include_last_offset).tied(largest=True)
 
 
 def zero(x: Tensor, dim: Dims = None) -> Tensor:

@@ -50,12 +50,30 @@ class Slopes:
     def with_weight(self, weight: float) -> Element:
         return {"self": weight}
 
+    @property
+    def varies(self) -> bool:
+        """Whether every entry has a set of its own: slopes are tensors."""
+        return isinstance(self.left_slope, torch.Tensor) or isinstance(self.right_slope, torch.Tensor)
+
     def __contains__(self, element: Element) -> bool:
         weight, slopes = element["self"], (self.left_slope, self.right_slope)
-        if any(isinstance(slope, torch.Tensor) for slope in slopes):
-            # Reading a tensor would wait for the device, and cannot be compiled: only what holds for all of its values.
+        if self.varies:  # without reading a tensor: what holds for all of its values
             return any(slope == weight for slope in slopes if not isinstance(slope, torch.Tensor))
         return min(slopes) <= weight <= max(slopes)
+
+    def excludes(self, weight: float) -> torch.Tensor:
+        """Which entries have sets without a weight, where slopes are tensors."""
+        rising = (self.left_slope <= weight) & (self.right_slope >= weight)
+        falling = (self.left_slope >= weight) & (self.right_slope <= weight)
+        return ~(rising | falling)
+
+    def of_entry(self, hit: torch.Tensor) -> Slopes:
+        """The set of the first entry that is marked, in numbers."""
+
+        def at_entry(slope: Any) -> Any:
+            return slope.expand_as(hit)[hit][0].item() if isinstance(slope, torch.Tensor) else slope
+
+        return Slopes(at_entry(self.left_slope), at_entry(self.right_slope))
 
     def __str__(self) -> str:
         slopes = (self.left_slope, self.right_slope)

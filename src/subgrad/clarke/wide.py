@@ -1,0 +1,62 @@
+"""Running a program in double precision, whatever precision it was written for.
+
+Quotients of values tell a derivative only as sharply as the values are known. Every floating-point tensor that a torch
+function is given is therefore converted to double first, and so is every dtype that is named; constants that a
+program holds itself, the parameters of a module say, are converted where they are used. What random numbers a program
+draws may depend on the dtype, so that programs that draw some are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from subgrad.apply.lost_arguments import LOST, whole
+
+NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
+# Methods that name a dtype by their own name.
+CASTS = frozenset((Tensor.float, Tensor.half, Tensor.bfloat16))
+_ATTRIBUTE = "__get__"
+
+
+class StandIn(TorchFunctionMode):
+    """Give torch functions other tensors in the place of some, which a program may hold itself; in double if wide."""
+
+    def __init__(self, others: Mapping[int, Tensor], wide: bool):
+        super().__init__()
+        self.others, self.wide = others, wide
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in LOST:
+            args, kwargs = whole(func, args, kwargs)
+        if self.wide and func in CASTS:
+            func = Tensor.double
+        elif getattr(func, "__name__", "") == _ATTRIBUTE and not (args and id(args[0]) in self.others):
+            return func(*args, **(kwargs or {}))
+        out = func(*self._other(args), **{name: self._other(each) for name, each in (kwargs or {}).items()})
+        if self.wide and isinstance(out, Tensor) and out.dtype in NARROW and not any(map(_is_tensor, args)):
+            return out.double()  # made without a dtype
+        return out
+
+    def _other(self, given: Any) -> Any:
+        if isinstance(given, Tensor):
+            found = self.others.get(id(given), given)
+            return found.double() if self.wide and found.dtype in NARROW else found
+        if isinstance(given, torch.dtype):
+            return torch.float64 if self.wide and given in NARROW else given
+        if type(given) in (list, tuple):
+            return type(given)(map(self._other, given))
+        return given
+
+
+def _is_tensor(given: Any) -> bool:
+    return isinstance(given, Tensor)
+
+
+def standing_in(others: Mapping[int, Tensor], wide: bool) -> AbstractContextManager[Any]:
+    return StandIn(others, wide) if wide or others else nullcontext()

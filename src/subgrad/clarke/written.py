@@ -1,0 +1,87 @@
+"""What a program writes into besides its results: batch statistics, counters, buffers. Every pass starts from the same.
+
+A program is run several times for one gradient. What it writes into is put back before each of them, and in the end it
+is as after one run; if anything is raised, as before the first.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class WritesIntoArgument(Exception):  # noqa: N818
+    """The program is about to write into what it is differentiated in: it needs a copy."""
+
+
+def _writing_methods() -> frozenset[Any]:
+    named = {name: getattr(Tensor, name) for name in dir(Tensor) if name.endswith("_") and not name.startswith("_")}
+    named |= {name: getattr(torch, name) for name in dir(torch) if name.endswith("_") and not name.startswith("_")}
+    not_values = ("requires_grad_", "detach_", "retain_grad_", "share_memory_", "rename_")
+    found = [each for name, each in named.items() if callable(each) and name not in not_values]
+    operators = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+    return frozenset([*found, Tensor.__setitem__, *(getattr(Tensor, f"__i{name}__") for name in operators)])
+
+
+WRITING = _writing_methods()
+
+
+def target(func: Any, args: Any, kwargs: Any) -> Any:
+    """The tensor that a call writes into, if any."""
+    if func in WRITING:
+        return args[0] if args else kwargs.get("input", kwargs.get("self"))
+    return kwargs.get("out")
+
+
+class Written:
+    """The tensors that a program was seen to write into, with what was in them before and after one run."""
+
+    def __init__(self, leaves: Iterable[Tensor]):
+        self._leaves = frozenset(map(_memory, leaves))
+        self._before: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # by identity; temporary tensors may be gone
+        self._after: list[tuple[weakref.ref[Tensor], Tensor]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._before)
+
+    def keep(self, tensor: Any) -> None:
+        """Before a write."""
+        if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
+            return
+        if _memory(tensor) in self._leaves:
+            raise WritesIntoArgument
+        whole = tensor if tensor._base is None else tensor._base
+        is_result = whole.requires_grad and not whole.is_leaf  # made by the program itself
+        number = id(whole)
+        is_known = number in self._before and self._before[number][0]() is whole
+        if not is_result and not is_known:
+            gone = partial(self._before.pop, number)
+            self._before[number] = weakref.ref(whole, lambda _: gone(None)), whole.detach().clone()
+
+    def restore(self) -> None:
+        _write(self._before.values())
+
+    def note_one_run(self) -> None:
+        self._after = [
+            (each, tensor.detach().clone()) for each, _ in self._before.values() if (tensor := each()) is not None
+        ]
+
+    def settle(self) -> None:
+        _write(self._after)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() or -1
+
+
+def _write(pairs: Iterable[tuple[weakref.ref[Tensor], Tensor]]) -> None:
+    with torch.no_grad():
+        for reference, value in list(pairs):
+            tensor = reference()
+            if tensor is not None:
+                tensor.detach().copy_(value)
