@@ -79,11 +79,14 @@ NOT_CALLED = {
     """,
     "need more arguments than are guessed": """
         fractional_max_pool3d fractional_max_pool3d_with_indices istft multi_head_attention_forward
-        native_channel_shuffle native_norm view_as_complex_copy
+        native_channel_shuffle native_group_norm native_norm view_as_complex_copy
     """,
     "torch itself refuses for what is differentiated": """
-        __array__ __array_wrap__ __deepcopy__ __dlpack__ __setstate__ _has_grad_dtype_override apply_ map2_
-        map_ numpy register_post_accumulate_grad_hook resize resize_
+        __array__ __array_wrap__ __deepcopy__ __dlpack__ __setstate__ _has_grad_dtype_override apply_ grad_dtype
+        map2_ map_ numpy register_post_accumulate_grad_hook resize resize_
+    """,
+    "are about names of dimensions, which older versions have": """
+        _update_names align_as
     """,
 }
 
@@ -152,7 +155,10 @@ def test_functions_are_handled_or_harmless_or_neither() -> None:
 def test_every_name_is_that_of_a_function_of_torch() -> None:
     homes = (torch, Tensor, torch.nn.functional, torch.ops.aten, torch.ops.higher_order)
     names = {name.removesuffix("=") for name in (*watch.HANDLERS, *HARMLESS, *ONE_BY_ONE)}
-    assert not {name for name in names if not any(hasattr(home, name) for home in homes)}
+    assert {name for name in names if not any(hasattr(home, name) for home in homes)} <= NOT_IN_EVERY_VERSION
+
+
+NOT_IN_EVERY_VERSION = {"hash_tensor", "const_data_ptr", "grad_dtype", "_has_grad_dtype_override", "has_names"}
 
 
 @pytest.mark.parametrize("name", functions())

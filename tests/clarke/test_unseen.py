@@ -473,3 +473,20 @@ def test_handlers_and_conventions_leave_nothing_behind() -> None:
     assert torch.is_grad_enabled()
     assert not torch.is_inference_mode_enabled()
     assert torch.overrides._get_current_function_mode() is None
+
+
+def test_what_lists_are_written_into_is_as_after_one_run() -> None:
+    buffer = torch.zeros(2, dtype=torch.float64)
+
+    def program(x: Tensor) -> Tensor:
+        torch._foreach_add_([buffer], 1.0)
+        torch.nn.init.uniform_(buffer[1:], 7.0, 8.0)
+        return (x.abs() * buffer).sum()
+
+    torch.manual_seed(3)
+    subgrad.grad(program)(numbers(0.0, 0.0))
+    after = buffer.clone()
+    buffer.zero_()
+    torch.manual_seed(3)
+    program(numbers(0.0, 0.0))
+    assert torch.equal(after, buffer)

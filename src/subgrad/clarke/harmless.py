@@ -9,7 +9,7 @@ _SHAPES = (
     *("col_indices", "ccol_indices", "row_indices", "get_device", "__dlpack_device__", "__hash__", "__dir__"),
     *("_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets", "storage_type"),
     *("qscheme", "q_scale", "q_zero_point", "q_per_channel_axis", "q_per_channel_scales", "q_per_channel_zero_points"),
-    *("sym_not", "result_type", "can_cast", "_is_view"),
+    *("sym_not", "result_type", "can_cast", "has_names", "_is_view"),
 )
 _SHAPED_AS = (
     *("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "randint_like"),
