@@ -26,8 +26,10 @@ class _Tied:
     again: Pass | None = None  # the branches that a pass over the whole program has decided on
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with Scope(self.convention), running(self.again and self.again.fork()):
-            return self.function(*args, **kwargs)
+        again = self.again and self.again.fork()
+        recompute = getattr(again, "recompute", None)  # a pass may have kept what the function would save
+        with Scope(self.convention), running(again):
+            return recompute(self.function, *args, **kwargs) if recompute else self.function(*args, **kwargs)
 
 
 class _TiedWhenStored:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from subgrad.apply import branches
 from subgrad.apply.lines import user_frame
 from subgrad.apply.passing import running
+from subgrad.audit import graphs
+from subgrad.audit.backward import INNER, Backward, tell_first
 from subgrad.audit.comparing import Graph, effects
 from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
@@ -36,8 +39,9 @@ def compare(
     >>> [(change.parameter, change.differ, change.flips) for change in effect.changes]
     [('w', 2, 0)]
 
-    The closure is run once: forward values are the same under every convention, and only backward runs under each of
-    them. Random generators, buffers of modules such as batch statistics, and ``.grad`` are as before afterwards.
+    The closure is run once, with compiled functions as they are written: forward values are the same under every
+    convention, and only backward runs under each of them. ``effect.unseen`` says what could not be looked at. Random
+    generators, buffers of modules such as batch statistics, and ``.grad`` are as before afterwards.
 
     Args:
         closure: returns the loss; it may call ``backward()`` itself, as closures for optimizers do.
@@ -48,7 +52,8 @@ def compare(
         An `Effect`, or a tuple of them for more than two conventions.
 
     Raises:
-        ValueError: for fewer than two conventions, or a closure that returns no number to differentiate.
+        ValueError: for fewer than two conventions, a closure that returns no number to differentiate, or a loss that
+            depends on compiled code which could not be run as it is written: made before, or by torch.jit.
     """
     chosen = tuple(convention(each) for each in conventions)
     if len(chosen) < 2:
@@ -64,14 +69,24 @@ def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions:
     branches.install(Recording.rules)
     recording = Recording(Modules(None), 0)
     recording.switches = board = Switchboard(conventions)
-    with _caught_backward() as caught, torch.enable_grad(), running(recording):
+    with _caught_backward(recording) as caught, torch.enable_grad(), _eager(), running(recording):
         loss = closure()
     if not caught:
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise ValueError("The closure must return a loss: one number that depends on the parameters.")
         caught.append(((loss,), (None,)))
     tensors, cotangents = (tuple(each for pair in caught for each in pair[side]) for side in (0, 1))
-    return Graph(tensors, cotangents, named, board)
+    walked = list(graphs.nodes(tensors))
+    for words in graphs.compiled_code(walked):
+        raise ValueError(f"These gradients cannot be compared: they depend on {words}.")
+    for words in graphs.unwatched(walked, board.made):
+        recording.miss(words)
+    return Graph(tensors, cotangents, named, board, walked, tuple(recording.missed))
+
+
+def _eager() -> AbstractContextManager[Any]:
+    """Compiled functions run as they are written; where the compiler was never loaded there are none."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _named(params: Parameters) -> dict[str, Tensor]:
@@ -85,20 +100,22 @@ def _named(params: Parameters) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _caught_backward() -> Iterator[list[tuple[tuple[Tensor, ...], tuple[Any, ...]]]]:
-    """Calls of backward are noted and not made."""
-    original, caught = torch.autograd.backward, []
+def _caught_backward(recording: Recording) -> Iterator[list[tuple[Sequence[Any], Sequence[Any]]]]:
+    """Calls of backward are noted and not made; gradients that the program goes on with are."""
+    caught: list[tuple[Sequence[Any], Sequence[Any]]] = []
 
-    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
-        given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
-        cotangents = (grad_tensors,) if isinstance(grad_tensors, Tensor) else grad_tensors
-        caught.append((given, tuple(cotangents) if cotangents is not None else (None,) * len(given)))
+    def told(run: Backward) -> bool:
+        if run.accumulates:
+            caught.append((run.tensors, run.cotangents))
+        elif recording.switches and recording.switches.lines:
+            recording.miss(INNER.format(Site.of(user_frame())))
+        return not run.accumulates
 
-    torch.autograd.backward = backward
+    undo = tell_first(told)
     try:
         yield caught
     finally:
-        torch.autograd.backward = original
+        undo()
 
 
 @contextmanager

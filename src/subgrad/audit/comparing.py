@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from subgrad.audit.effects import Cause, Change, Effect
+from subgrad.audit.graphs import left_as_they_are
 from subgrad.audit.site import Site
 from subgrad.audit.switches import Line, Setting, Switchboard
 from subgrad.conventions import Convention
@@ -23,28 +24,31 @@ Gradients = list[Tensor | None]
 
 @dataclass(frozen=True)
 class Graph:
-    """What backward is called on, and the parameters that it reaches."""
+    """What backward is called on, and the parameters that it reaches.
+
+    Attributes:
+        nodes: all that it walks.
+        unseen: what in it was not looked at, in words.
+    """
 
     tensors: Sequence[Tensor]
     cotangents: Sequence[Tensor | None]
     parameters: Mapping[str, Tensor]
     board: Switchboard
+    nodes: Sequence[Any]
+    unseen: tuple[str, ...] = ()
 
     @cached_property
     def may_vary(self) -> bool:
-        """Whether kernels may add up in another order each time, on other devices than the CPU, and can be told not to.
-
-        Compiled graphs are what they were compiled to be, and refuse.
-        """
-        is_compiled = any(type(node).__name__.startswith("CompiledFunction") for node in _nodes(self.tensors))
-        return not is_compiled and not all(each.is_cpu for each in self.parameters.values())
+        """Whether kernels may add up in another order each time: on other devices than the CPU."""
+        return not all(each.is_cpu for each in self.parameters.values())
 
     def gradients(self, setting: Setting) -> Gradients:
         """With the elements that a setting says. ``.grad`` is left alone, and so are the hooks that fill it."""
         self.board.setting = setting
         leaves = list(self.parameters.values())
         try:
-            with _repeatable() if self.may_vary else nullcontext():
+            with _repeatable() if self.may_vary else nullcontext(), left_as_they_are(self.nodes):
                 found = torch.autograd.grad(self.tensors, leaves, self.cotangents, retain_graph=True, allow_unused=True)
         finally:
             self.board.setting = None
@@ -73,12 +77,14 @@ def _repeatable() -> Iterator[None]:
 
 
 def effects(graph: Graph, conventions: Sequence[Convention], step: int, site: Site) -> list[Effect]:
-    """The first of the conventions against each of the others."""
+    """The first of the conventions against each of the others. Random generators are as before afterwards."""
     first, *others = conventions
-    before = graph.gradients(lambda line: first)
-    is_cpu = all(each.is_cpu for each in graph.parameters.values())
-    repeats = is_cpu or not differ(before, graph.gradients(lambda line: first))
-    return [_effect(graph, before, first, each, step, site, repeats) for each in others]
+    devices = sorted({each.device.index or 0 for each in graph.parameters.values() if each.is_cuda})
+    with torch.random.fork_rng(devices):  # hooks and functions of the program's own may draw
+        before = graph.gradients(lambda line: first)
+        is_cpu = all(each.is_cpu for each in graph.parameters.values())
+        repeats = is_cpu or not differ(before, graph.gradients(lambda line: first))
+        return [_effect(graph, before, first, each, step, site, repeats) for each in others]
 
 
 def _effect(
@@ -90,7 +96,7 @@ def _effect(
     changes = tuple(change for change in changes if change.parameter in names)
     is_changed = any(change.differ for change in changes)
     causes = responsible(graph, before, after, one, other) if is_changed and repeats else ()
-    return Effect(str(one), str(other), step, site, changes, relative, causes, repeats)
+    return Effect(str(one), str(other), step, site, changes, relative, causes, repeats, graph.unseen)
 
 
 def responsible(
@@ -177,26 +183,3 @@ def _filled(one: Tensor | None, other: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def _unequal(one: Tensor, other: Tensor) -> Tensor:
     return (one != other) & ~((one != one) & (other != other))
-
-
-def leaves(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The leaves that a graph reaches, in the order in which it is walked."""
-    found: dict[int, Tensor] = {id(each): each for each in tensors if each.requires_grad and each.is_leaf}
-    for node in _nodes(tensors):
-        variable = getattr(node, "variable", None)
-        if isinstance(variable, Tensor) and type(node).__name__ == "AccumulateGrad":
-            found[id(variable)] = variable
-    return list(found.values())
-
-
-def _nodes(tensors: Sequence[Tensor]) -> Iterator[Any]:
-    """The nodes of a graph."""
-    ahead: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
-    seen = set(ahead)
-    while ahead:
-        node = ahead.pop()
-        yield node
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                ahead.append(following)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from subgrad.audit import show
-from subgrad.audit.effects import Effect
+from subgrad.audit.effects import Effect, first_of
 from subgrad.audit.site import Site
 
 FORMAT = "subgrad.audit/1"
@@ -108,7 +108,9 @@ class Audit:
         convention: in force when the audit began.
         torch: the version.
         ranks: how many processes this is of.
-        notes: what could not be looked at, and why.
+        notes: what could not be looked at, and why, and what else there is to know.
+        unseen: those of the notes that say what no verdict covers.
+        compared: the conventions that were to be.
     """
 
     rows: tuple[Row, ...] = ()
@@ -120,7 +122,9 @@ class Audit:
     convention: str = "torch"
     torch: str = ""
     ranks: int = 1
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
 
     @property
     def hits(self) -> int:
@@ -128,13 +132,27 @@ class Audit:
 
     @property
     def verdicts(self) -> tuple[str, ...]:
-        """One sentence for each pair of conventions that was compared, about the step in which they differ most."""
+        """One for each pair of conventions, about the step in which they differ most, and what it does not cover."""
         most: dict[tuple[str, str], Effect] = {}
         for effect in self.effects:
             pair = (effect.before, effect.after)
             if pair not in most or effect.differing > most[pair].differing:
                 most[pair] = effect
-        return tuple(effect.verdict for effect in most.values())
+        found = {pair: replace(effect, unseen=self._not_covered(effect)).verdict for pair, effect in most.items()}
+        why = f": {first_of(self.unseen)}" if self.unseen else ""
+        asked = [(self.compared[0], other) for other in self.compared[1:]]
+        return tuple(
+            found.get(pair, f"No gradients were compared under {pair[0]} and {pair[1]}{why}.")
+            for pair in dict.fromkeys((*asked, *found))
+        )
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the gradients that were compared depend on something that was not seen."""
+        return bool(self.unseen) or any(effect.unseen for effect in self.effects)
+
+    def _not_covered(self, effect: Effect) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*effect.unseen, *self.unseen)))
 
     @classmethod
     def merge(cls, audits: Iterable[Audit]) -> Audit:
@@ -168,8 +186,9 @@ class Audit:
                 raise ValueError
             rows = tuple(_row(each) for each in given.pop("rows"))
             effects = tuple(Effect.of(each) for each in given.pop("effects"))
-            recorded, notes = tuple(given.pop("recorded")), tuple(given.pop("notes"))
-            return cls(rows=rows, effects=effects, recorded=recorded, notes=notes, **given)
+            lists = {name: tuple(given.pop(name)) for name in ("recorded", "notes")}
+            lists |= {name: tuple(given.pop(name, ())) for name in ("unseen", "compared")}  # not in older files
+            return cls(rows=rows, effects=effects, **lists, **given)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError("This is no audit that subgrad wrote.") from None
 
@@ -210,6 +229,8 @@ def _merged(one: Audit, other: Audit) -> Audit:
         recorded=tuple(sorted({*one.recorded, *other.recorded})),
         ranks=one.ranks + other.ranks,
         notes=tuple(dict.fromkeys((*one.notes, *other.notes))),
+        unseen=tuple(dict.fromkeys((*one.unseen, *other.unseen))),
+        compared=one.compared or other.compared,
     )
 
 

@@ -56,6 +56,7 @@ class Effect:
         causes: the call sites responsible, in the order in which the program reached them.
         repeats: backward gave the same gradients twice. Where it did not, some differences are its own, and no line is
             named.
+        unseen: what these gradients depend on and was not looked at, in words: of it nothing is said.
     """
 
     before: str
@@ -66,6 +67,7 @@ class Effect:
     relative: float | None
     causes: tuple[Cause, ...]
     repeats: bool = True
+    unseen: tuple[str, ...] = ()
 
     @property
     def differing(self) -> int:
@@ -82,10 +84,16 @@ class Effect:
 
     @property
     def verdict(self) -> str:
-        """A sentence: which gradients change, because of which line, and what keeps them."""
+        """In sentences: which gradients change, because of which line, what keeps them, and what was not seen."""
         changed = sum(change.differ > 0 for change in self.changes)
+        if not changed and self.unseen:
+            found = f"No difference between {self.before} and {self.after} was found in what was seen."
+            return f"{found} {_not_seen(self.unseen)}"
         if not changed:
             return f"{self.before} and {self.after} give the same gradients here."
+        return f"{self._difference(changed)} {_not_seen(self.unseen)}".rstrip()
+
+    def _difference(self, changed: int) -> str:
         number = f"{changed:,} of {_plural(len(self.changes), 'parameter')}"
         sentence = f"{_going(self.before, self.after)} changes the gradients of {number}"
         if not self.causes:
@@ -114,7 +122,8 @@ class Effect:
         """From JSON."""
         changes = tuple(Change(**each) for each in given.pop("changes"))
         causes = tuple(Cause(site=Site(**each.pop("site")), **each) for each in given.pop("causes"))
-        return cls(site=Site(**given.pop("site")), changes=changes, causes=causes, **given)
+        unseen = tuple(given.pop("unseen", ()))
+        return cls(site=Site(**given.pop("site")), changes=changes, causes=causes, unseen=unseen, **given)
 
 
 def _going(before: str, after: str) -> str:
@@ -128,6 +137,16 @@ def _going(before: str, after: str) -> str:
 def _listed(causes: Sequence[Cause]) -> str:
     named = [f"{cause.site} (`{cause.operator}`)" for cause in causes]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+
+
+def _not_seen(unseen: Sequence[str]) -> str:
+    """What a verdict does not cover."""
+    return f"Of what was not seen nothing is known: {first_of(unseen)}." if unseen else ""
+
+
+def first_of(unseen: Sequence[str]) -> str:
+    """The first, since programs that run for long may have many."""
+    return unseen[0] if len(unseen) == 1 else f"{unseen[0]}, and {len(unseen) - 1:,} more"
 
 
 def _plural(count: int, noun: str) -> str:

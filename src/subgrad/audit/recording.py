@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
+from subgrad.apply.compiled import is_compiling
 from subgrad.apply.lines import user_frame
 from subgrad.audit.counting import OPERATORS, Found, NotLookedAt, Place, differentiated, found
 from subgrad.audit.data import Count, Row, ordered
 from subgrad.audit.modules import Modules
+from subgrad.audit.recomputing import Recomputed
 from subgrad.audit.site import Site
 from subgrad.audit.switches import Switchboard
 from subgrad.kinks.kink import USER_NAMES
@@ -73,7 +75,8 @@ class Recording:
         rules: the operators that are looked at.
         modules: which module is running.
         switches: in steps whose gradients are compared, the calls whose elements can be switched.
-        notes: what was not looked at, and why.
+        notes: what was not looked at, and why, and what else there is to know.
+        unseen: those of them that say what was not looked at; ``missed``, in the step that is running.
     """
 
     rules = dict.fromkeys(OPERATORS, True)
@@ -82,6 +85,8 @@ class Recording:
         self.modules, self.ulps = modules, ulps
         self.switches: Switchboard | None = None
         self.notes: dict[str, None] = {}
+        self.unseen: dict[str, None] = {}
+        self.missed: dict[str, None] = {}
         self.is_on = True
         self.last: dict[str, float] = {}
         self._sites: dict[tuple[CodeType | None, int], Site] = {}
@@ -95,7 +100,7 @@ class Recording:
     def look(self, call: Call) -> Any:
         """Run a call, and count what it meets."""
         names = differentiated(call)
-        if not names or not self.is_on:
+        if not names or not self.is_on or is_compiling():  # what is traced does not run yet
             return call.run()
         frame = user_frame()
         code, line = (None, 0) if frame is None else (frame.f_code, frame.f_lineno)
@@ -105,16 +110,22 @@ class Recording:
             met = found(call, names, self.ulps)
         except Exception as error:  # whatever looking runs into, the program goes on
             why = str(error) if isinstance(error, NotLookedAt) else f"{type(error).__name__}: {error}"
-            self.notes[f"{operator} at {site} was not looked at: {why}"] = None
+            self.miss(f"{operator} at {site} was not looked at: {why}")
             return call.run()
         self._note((code, line, self.modules.path(), operator), site, met)
         if self.switches is None:
             return call.run()
         return self.switches.run(call, names, site, operator, met)
 
-    def fork(self) -> _Again | None:
+    def miss(self, what: str) -> None:
+        """Note what is not looked at, and so not covered by what is said of this step."""
+        self.notes[what] = self.unseen[what] = self.missed[what] = None
+
+    def fork(self) -> _Again | Recomputed | None:
         """For what a checkpoint calls again: counted then if autograd did not record it, and so it was not, before."""
-        return None if torch.is_grad_enabled() else _Again(self)
+        if not torch.is_grad_enabled():
+            return _Again(self)
+        return None if self.switches is None else Recomputed(self.switches)
 
     def _note(self, key: Key, site: Site, met: Iterable[Found]) -> None:
         for each in met:

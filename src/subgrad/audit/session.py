@@ -14,12 +14,16 @@ from subgrad.apply import branches
 from subgrad.apply.active import active
 from subgrad.apply.lines import user_frame
 from subgrad.apply.passing import here
-from subgrad.audit.comparing import Graph, effects, leaves
+from subgrad.audit import graphs
+from subgrad.audit.backward import INNER, Backward, tell_first
+from subgrad.audit.comparing import Graph, effects
 from subgrad.audit.data import Audit
 from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
+from subgrad.audit.recomputing import why_walked_once
 from subgrad.audit.recording import Recording
 from subgrad.audit.site import Site
+from subgrad.audit.steps import Steps
 from subgrad.audit.switches import Switchboard
 from subgrad.conventions import Convention, convention
 
@@ -52,7 +56,8 @@ class Session:
         model: for the names of its modules and parameters; others are named after their classes.
         compare: two conventions or more, whose gradients are held against each other whenever ``backward`` is called in
             a compared step. The run goes on with the one in force.
-        every: record one step of so many, the first one included. A step ends with ``optimizer.step()``, or where
+        every: record one step of so many, the first one included, and one for each optimizer that joins later. A step
+            ends with ``optimizer.step()``, with several optimizers when each of them has stepped, or where
             ``audit.step()`` is called.
         compare_every: compare in one step of so many; ten times ``every`` if not given.
         ulps: count also what is within so many units in the last place of a kink.
@@ -80,6 +85,7 @@ class Session:
         self._recording = Recording(self._modules, ulps)
         self._effects: list[Effect] = []
         self._steps, self._recorded = 0, []
+        self._optimizers = Steps()
         self._thread = 0
         self._undo: list[Callable[[], None]] = []
         self._convention = "torch"
@@ -94,8 +100,7 @@ class Session:
         self._thread, self._convention = threading.get_ident(), str(active())
         hook = register_optimizer_step_post_hook(self._after_step)
         self._undo.append(hook.remove)
-        if self.compared:
-            self._undo.append(_replace_backward(self))
+        self._undo.append(tell_first(self._before_backward))
         self._begin()
         return self
 
@@ -110,10 +115,14 @@ class Session:
 
     def _begin(self) -> None:
         """A step begins: recorded or not."""
-        is_recorded, compares = self._steps % self.every == 0, self._steps % self.compare_every == 0
-        if not is_recorded and not (self.compared and compares):
+        self._optimizers.begin()
+        self._recording.missed.clear()
+        is_owed = self._optimizers.are_owed
+        is_recorded = is_owed or self._steps % self.every == 0
+        is_compared = bool(self.compared) and (is_owed or self._steps % self.compare_every == 0)
+        if not is_recorded and not is_compared:
             return self._suspend()
-        self._recording.switches = Switchboard(self.compared) if self.compared and compares else None
+        self._recording.switches = Switchboard(self.compared) if is_compared else None
         self._recording.is_on = True
         if here.current is None:
             here.current = self._recording
@@ -131,7 +140,7 @@ class Session:
         try:
             met = self._recording.close(self._steps)
         except RuntimeError as error:  # a device that failed, as the program will say itself
-            self._recording.notes[f"step {self._steps} could not be read: {error}"] = None
+            self._recording.miss(f"step {self._steps} could not be read: {error}")
             return
         if met:
             self._recorded.append(self._steps)
@@ -143,7 +152,7 @@ class Session:
     # Steps.
 
     def step(self) -> None:
-        """A step ends here. Called for you after every ``step()`` of an optimizer."""
+        """A step ends here. Called for you when the optimizers have stepped, each of those that take part."""
         self._close()
         met = self._recording.last if self._steps in self._recorded[-1:] else {}
         self._steps += 1
@@ -152,35 +161,64 @@ class Session:
             listener(self._steps - 1, met)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() != self._thread:
+            return
+        is_seen = self._recording.is_on and (not self.compared or self._recording.switches is not None)
+        if self._optimizers.ends_with(optimizer, is_seen):
             self.step()
 
     # Gradients under several conventions.
 
-    def before_backward(self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> None:
-        """Compare the gradients of what backward is about to be called on, if this step compares."""
-        board = self._recording.switches
-        if board is None or threading.get_ident() != self._thread:
+    def _before_backward(self, run: Backward) -> bool:
+        """Look at the graph of a backward that is about to run; in a step that compares, compare. It runs always."""
+        if self._recording.is_on:
+            site, was = Site.of(user_frame()), here.current
+            self._recording.is_on, here.current = False, None
+            try:
+                self._look_at(run, site)
+            except Exception as error:  # what cannot be walked by us; the program's own backward still can
+                self._recording.miss(f"gradients at {site} could not be compared: {error}")
+            finally:
+                self._recording.is_on, here.current = True, was
+        return True
+
+    def _look_at(self, run: Backward, site: Site) -> None:
+        recording, board = self._recording, self._recording.switches
+        if not all(isinstance(each, Tensor) for each in run.tensors):
+            return recording.miss(f"gradients at {site} could not be compared: they begin at edges of a graph")
+        walked = list(graphs.nodes(run.tensors))
+        hidden = graphs.compiled_code(walked)
+        for words in hidden:
+            recording.miss(f"gradients at {site} depend on {words}")
+        for name in graphs.own_gradients(walked):
+            recording.notes[f"{name} has a backward of its own: kinks inside it are not counted"] = None
+        if board is None:
             return
-        site = Site.of(user_frame())
-        parameters = _named(leaves(tensors), self._modules.parameters())
+        if run.accumulates and not hidden:
+            self._compare(run, site, walked, board)
+        if board.lines and run.is_inner:
+            recording.miss(INNER.format(site))
+
+    def _compare(self, run: Backward, site: Site, walked: list[Any], board: Switchboard) -> None:
         if self._modules.are_sharded():  # whose backward gathers, reduces and frees, once
-            self._recording.notes["gradients of sharded parameters are not compared"] = None
-            return
-        was, self._recording.is_on = self._recording.is_on, False
-        try:
-            found = effects(Graph(tensors, cotangents, parameters, board), self.compared, self._steps, site)
-            self._effects += found
-        except RuntimeError as error:  # a graph that cannot be walked twice; the program's own backward still can
-            self._recording.notes[f"gradients at {site} could not be compared: {error}"] = None
-        finally:
-            self._recording.is_on = was
+            return self._recording.miss("gradients of sharded parameters are not compared")
+        reason = why_walked_once(walked, board)
+        if reason is not None:
+            return self._recording.miss(f"gradients at {site} could not be compared: {reason}")
+        for words in graphs.unwatched(walked, board.made):
+            self._recording.miss(f"in the graph of {site}, {words}")
+        reached = {id(each) for each in run.inputs}
+        ends = [each for each in graphs.leaves(run.tensors, walked) if not reached or id(each) in reached]
+        parameters, unseen = _named(ends, self._modules.parameters()), tuple(self._recording.missed)
+        graph = Graph(run.tensors, run.cotangents, parameters, board, walked, unseen)
+        self._effects += effects(graph, self.compared, self._steps, site)
 
     # What was found.
 
     @property
     def result(self) -> Audit:
         """What was found so far."""
+        never = [f"no step of {name} was looked at; every=1 looks at all" for name in self._optimizers.unseen]
         return Audit(
             rows=self._recording.rows(),
             effects=tuple(self._effects),
@@ -190,7 +228,9 @@ class Session:
             ulps=self.ulps,
             convention=self._convention,
             torch=str(torch.__version__),
-            notes=tuple(self._recording.notes),
+            notes=(*self._recording.notes, *never),
+            unseen=(*self._recording.unseen, *never),
+            compared=tuple(map(str, self.compared)),
         )
 
     def gather(self) -> Audit:
@@ -237,23 +277,3 @@ def _named(tensors: Sequence[Tensor], known: Mapping[int, str]) -> dict[str, Ten
             name += "'"
         found[name] = each
     return found
-
-
-def _replace_backward(session: Session) -> Callable[[], None]:
-    """Let `Tensor.backward` and `torch.autograd.backward` tell the session first; what is returned takes it back."""
-    original = torch.autograd.backward
-
-    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
-        if torch._C._current_graph_task_id() == -1:  # not what a checkpoint calls while backward runs
-            given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-            cotangents = [grad_tensors] if isinstance(grad_tensors, Tensor) else grad_tensors or [None] * len(given)
-            if all(isinstance(each, Tensor) for each in given):
-                session.before_backward(given, cotangents)
-        return original(tensors, grad_tensors, *args, **kwargs)
-
-    def undo() -> None:
-        if torch.autograd.backward is backward:
-            torch.autograd.backward = original
-
-    torch.autograd.backward = backward
-    return undo

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _AutoDispatchBelowADInplaceOrView as values
+from torch._C._autograd import _get_sequence_nr
 from torch.autograd import forward_ad
 
 from subgrad.apply.active import Scope, active
@@ -27,6 +28,7 @@ from subgrad.apply.dispatch import shares
 from subgrad.apply.gates import Gate, alias, laid_out, outer_levels, same, through
 from subgrad.apply.plan import plan
 from subgrad.audit.counting import COMPARISONS, Found, applying
+from subgrad.audit.graphs import Mark, marks_since
 from subgrad.audit.site import Site
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
@@ -39,17 +41,36 @@ RANDOM = ("rrelu_with_noise",)  # called again they draw other numbers
 
 
 class Switchboard:
-    """The calls of one step that can be switched."""
+    """The calls of one step that can be switched.
+
+    Attributes:
+        lines: where they are, as the program reached them.
+        made: the nodes of all calls that were looked at, as `graphs.mark` tells them apart.
+    """
 
     def __init__(self, conventions: Iterable[Convention]):
         self.conventions = tuple(conventions)
         self.setting: Setting | None = None
-        self.lines: list[Line] = []  # as the program reached them
+        self.lines: list[Line] = []
+        self.made: set[Mark] = set()
 
     def run(self, call: Call, names: frozenset[str], site: Site, operator: str, met: list[Found]) -> Any:
-        """Run a call as it is; between gates, if it has hits at which the conventions differ."""
+        """Run a call as it is; between gates, if it has hits at which the conventions differ.
+
+        What cannot be called again, because it draws random numbers, is not among what was made: a graph that holds
+        it is not seen as a whole.
+        """
+        before = _get_sequence_nr()
         if not self._differ(call, names) or not any(int(each.hits) for each in met):
+            out = call.run()
+        elif call.op.op in RANDOM or forward_ad._current_level >= 0:
             return call.run()
+        else:
+            out = self._switched(call, names, site, operator)
+        self.made.update(marks_since(before, out))
+        return out
+
+    def _switched(self, call: Call, names: frozenset[str], site: Site, operator: str) -> Any:
         line = (site, operator)
         if line not in self.lines:
             self.lines.append(line)
@@ -57,11 +78,12 @@ class Switchboard:
 
     def _differ(self, call: Call, names: frozenset[str]) -> bool:
         """Whether the conventions, that of the run included, pick different elements."""
-        if call.op.op in COMPARISONS or call.op.op in RANDOM or forward_ad._current_level >= 0:
+        if call.op.op in COMPARISONS:
             return False
         everyone = (active(), *self.conventions)
         if call.op.op in KINKS.entrywise:
-            plans = [plan(call.op, each, call.arguments) for each in everyone]
+            with values():  # elements may be made of operands, and autograd is to save nothing for that
+                plans = [plan(call.op, each, call.arguments) for each in everyone]
             elements = [[_element(meeting) for meeting in each.meetings] for each in plans]
             return any(one != elements[0] for one in elements)
         return len({shares(call.op, each, call.arguments) for each in everyone}) > 1

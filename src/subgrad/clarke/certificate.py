@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import hypot, isfinite
 
 import torch
@@ -18,12 +19,14 @@ from torch import Tensor
 from torch._utils import _flatten_dense_tensors
 from torch.utils import _pytree as pytree
 
+from subgrad.clarke.generic import random_direction
 from subgrad.clarke.linear import values
 from subgrad.clarke.local import is_floating
 from subgrad.clarke.passes import Decide, lines
 from subgrad.clarke.program import Program, Vector
-from subgrad.clarke.refused import Refused
+from subgrad.clarke.refused import Jumps, Refused
 
+BESIDE = 15_485_863  # the seed of a direction that no other has
 SMALL = 10_000  # entries; what has more is checked in ways that cost less
 # Steps along a direction: pairs of them tell a slope. The first pair is enough nearly always.
 STEPS = (-20, -23, -26, -30, -34, -17, -13, -9)
@@ -52,33 +55,38 @@ class Values:
         self.program, self.ahead = program, ahead
         self.wide = program.may_be_widened
         self.dtype = min((leaf.dtype for leaf in program.leaves), key=_digits, default=torch.float64)
+        self.known: dict[float, list[Tensor]] = {}
 
     @cached_property
     def length(self) -> float:
         with values():
             return hypot(*numbers([torch.linalg.vector_norm(each).double() for each in self.ahead]))
 
-    def pairs(self) -> Iterator[tuple[list[Tensor], float, list[Tensor], float]]:
-        """Values at pairs of steps, with the steps: further, then nearer."""
+    def steps(self) -> Sequence[int]:
+        """The powers of 2 to go along the direction; in double precision, if the program can be run so."""
         if self.wide:
             try:
-                yield from self._at(STEPS_IN_SINGLE)
-                return
+                self.at(2.0 ** STEPS_IN_SINGLE[0])
+                return STEPS_IN_SINGLE
             except Exception as error:  # some operator, or the program itself, does not take double precision
                 if isinstance(error, Refused):
                     raise
                 self.wide = False
-        yield from self._at(STEPS_AS_IT_IS.get(self.dtype, STEPS_AS_IT_IS[torch.bfloat16]))
+        return STEPS_AS_IT_IS.get(self.dtype, STEPS_AS_IT_IS[torch.bfloat16])
 
-    def _at(self, steps: Sequence[int]) -> Iterator[tuple[list[Tensor], float, list[Tensor], float]]:
-        further: tuple[list[Tensor], float] | None = None
-        for power in steps:
-            step = 2.0**power
-            out = pytree.tree_leaves(self.program.moved(self.ahead, step, self.wide))
-            found = [each.detach().double() for each in out if is_floating(each)]
-            if further is not None:
-                yield *further, found, step
-            further = found, step
+    def at(self, step: float) -> list[Tensor]:
+        if step not in self.known:
+            self.known[step] = self._outputs(self.ahead, step)
+        return self.known[step]
+
+    def _outputs(self, direction: Vector, step: float) -> list[Tensor]:
+        out = pytree.tree_leaves(self.program.moved(direction, step, self.wide))
+        return [each.double() for each in out if is_floating(each)]
+
+    def pairs(self) -> Iterator[tuple[list[Tensor], float, list[Tensor], float]]:
+        """Values at pairs of steps, with the steps: further, then nearer."""
+        for one, other in pairwise(2.0**power for power in self.steps()):
+            yield self.at(one), one, self.at(other), other
 
     @property
     def rounding(self) -> float:
@@ -112,11 +120,40 @@ class Values:
             is_still = quotient.abs() <= noise + 64 * self.rounding * self.length
             gap = (quotient - slope).abs()
             near = (gap <= allowed) | (is_still & (gap <= self.rest))
-            nears = gap <= each.gap / 4 if each.step > step else torch.zeros_like(near)
+            nears = gap <= each.gap / 4 if each.step > step else torch.zeros_like(near)  # ever more so
             unknown = ~(quotient.isfinite() & slope.isfinite())  # an overflow hides nothing
             each.agreed |= (near & (noise <= 0.1 * scale)) | (nears & (each.gap > 4 * noise)) | unknown
             each.denied |= ~near & ~nears
             each.gap, each.step = gap, step
+
+    def agree_nearest(self, slope: float, value: float, size: Sizes) -> bool:
+        """Whether they do at the smallest step at which rounding does not hide it: nothing may turn in between."""
+        scale = abs(slope) + size.moved
+        noise = self.rounding * (8 * abs(value) + 4 * size.here)
+        step = max(100 * noise / scale, 2.0**-60) if scale else 2.0**-30
+        further, near = (self._value(power * step) for power in (2, 1))
+        gap = abs((further - near) / step - slope)
+        return gap <= 0.05 * scale + 4 * noise / step + 1e-6 * self.length * (scale == 0)
+
+    def _value(self, step: float) -> float:
+        return float(self.program.moved(self.ahead, step, self.wide))
+
+    def agree_across(self, gradient: Sequence[Tensor | None]) -> bool:
+        """Whether values beside the direction move as the gradient says: it is that of all that is smooth there."""
+        beside = random_direction(self.program.leaves, BESIDE)
+        part = 2.0**-10 if self.wide or self.dtype == torch.float64 else 2.0**-4
+        turned = [v.double() + part * w.double() for v, w in zip(self.ahead, beside, strict=True)]
+        if not self.wide:
+            turned = [each.to(v) for each, v in zip(turned, self.ahead, strict=True)]
+        slope, size = product_of(gradient, beside), sizes(gradient, beside, self.program.leaves)
+        entries = _Entries(torch.tensor(slope, dtype=torch.float64))
+        for number, power in enumerate(self.steps()[:5]):
+            step = 2.0**power
+            (one,), (other,) = self._outputs(turned, step), self.at(step)
+            self._compare(entries, one, other, step * part, 0.0, size)
+            if bool(entries.agreed) or (number == 2 and not bool(entries.denied)):
+                return True
+        return not bool(entries.denied)
 
     @property
     def share(self) -> float:
@@ -185,8 +222,8 @@ def check_values(value: Tensor, reached: Tensor, current: Decide, program: str) 
     )
 
 
-def jumps(here: float, further: float, answered: Sequence[str]) -> Refused:
-    return Refused(
+def jumps(here: float, further: float, answered: Sequence[str]) -> Jumps:
+    return Jumps(
         f"The program jumps: it is {here:.6g} here and {further:.6g} a little further on, so that it has no "
         f"generalised gradient. What turns there: {'; '.join(answered[:5])}."
     )
@@ -223,7 +260,9 @@ def hold_against_values(
 ) -> None:
     """The slope must be what the values of the program do along the direction."""
     size = sizes(gradient, along.ahead, along.program.leaves)
-    if isfinite(size.moved) and isfinite(slope) and not along.agree([slope], size):
+    if not isfinite(size.moved) or not isfinite(slope):
+        return
+    if not (along.agree([slope], size) and along.agree_across(gradient)):
         raise Refused(
             f"The derivative that was found, {slope:.6g} along the direction, is not what the program's values do. "
             f"Some part of it jumps, or has a derivative of its own making, where nothing could see it. Where to look: "
@@ -268,6 +307,10 @@ def _joined(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 def _product(pairs: _Pairs) -> float:
     with values():
         return sum(numbers([torch.dot(*pair) for pair in (*pairs.large, *pairs.small)]), 0.0)
+
+
+def product_of(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor]) -> float:
+    return _product(_pairs(gradient, ahead))
 
 
 def sizes(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], leaves: Sequence[Tensor]) -> Sizes:

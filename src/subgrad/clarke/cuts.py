@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from subgrad.clarke import passes
 from subgrad.clarke.linear import dual, tangent, with_tangent
 from subgrad.clarke.passes import Decide, Look, Replay
-from subgrad.clarke.refused import Refused, here
+from subgrad.clarke.refused import IsRead, Refused, here
 
 # How a call is made in a pass: given the pass, the function and its arguments.
 Handler = Callable[[Any, Any, Any, Any], Any]
@@ -130,10 +130,9 @@ def joined(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 def read(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if reaches(args, kwargs):
-        refuse(
-            func,
-            "takes a number out of the program, and what Python makes of it cannot be followed. Compare tensors "
-            "instead; return what is to be shown with has_aux=True.",
+        raise IsRead(
+            f"{name_of(func)}() at {here()} takes a number out of the program, and what Python makes of it cannot be "
+            "followed. Compare tensors instead; return what is to be shown with has_aux=True."
         )
     note_reading(current)
     return func(*args, **kwargs)

@@ -15,12 +15,13 @@ from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 from subgrad.clarke.certificate import Sizes, Values, check_values
+from subgrad.clarke.extrapolated import derivative_limit
 from subgrad.clarke.linear import carrying_tangents, tangent
 from subgrad.clarke.nearby import NOT_FOLLOWED, answers_nearby
 from subgrad.clarke.passes import Decide, lines
 from subgrad.clarke.program import Program
-from subgrad.clarke.refused import Refused, defined_at
-from subgrad.clarke.search import Found, Memory, find
+from subgrad.clarke.refused import IsRead, Jumps, Refused, defined_at
+from subgrad.clarke.search import Found, Memory, as_refusal, find
 from subgrad.clarke.surroundings import by_itself
 from subgrad.kinks.kink import unknown
 
@@ -303,13 +304,31 @@ def _jvp(program: Program, direction: list[Tensor], tol: float, has_aux: bool) -
     with program.as_after_one_run():
         value, aux = program.evaluate()
         leaves, shape = pytree.tree_flatten(value)
-        found, undecided = _slopes(program, Decide(tol), direction, leaves)
-        if undecided:
-            found = _slopes_nearby(program, direction, leaves, tol, undecided[0])
-        if not tol:
-            _hold_against_values(program, direction, leaves, found)
+        try:
+            found = _from_rules(program, direction, leaves, tol)
+        except (Jumps, IsRead):
+            raise
+        except Exception as error:
+            limits = None if tol else derivative_limit(program, direction)
+            if limits is None or not _are_what_values_do(program, direction, limits):
+                raise as_refusal(error, program) from error
+            rest = iter(limits)
+            found = [next(rest).to(leaf) if leaf.is_floating_point() else torch.zeros_like(leaf) for leaf in leaves]
     result = value, pytree.tree_unflatten(found, shape)
     return (*result, aux) if has_aux else result
+
+
+def _from_rules(program: Program, direction: list[Tensor], leaves: list[Any], tol: float) -> list[Tensor]:
+    found, undecided = _slopes(program, Decide(tol), direction, leaves)
+    if undecided:
+        found = _slopes_nearby(program, direction, leaves, tol, undecided[0])
+    slopes = [slope for leaf, slope in zip(leaves, found, strict=True) if leaf.is_floating_point()]
+    if tol or _are_what_values_do(program, direction, slopes):
+        return found
+    raise Refused(
+        f"The derivative that was found for the program at {program.line} is not what its values do in this direction. "
+        "Some part of it jumps, or has a derivative of its own making, where nothing could see it."
+    )
 
 
 def _slopes_nearby(program: Program, direction: list[Tensor], leaves: list[Any], tol: float, line: str) -> list[Tensor]:
@@ -327,21 +346,12 @@ def _slopes_nearby(program: Program, direction: list[Tensor], leaves: list[Any],
     )
 
 
-def _hold_against_values(program: Program, direction: list[Tensor], leaves: list[Any], found: list[Tensor]) -> None:
-    """Every entry must move as its derivative says."""
-    slopes = [slope for leaf, slope in zip(leaves, found, strict=True) if leaf.is_floating_point()]
+def _are_what_values_do(program: Program, direction: list[Tensor], slopes: list[Tensor]) -> bool:
+    """Whether every entry moves as its derivative says."""
     largest = max((float(slope.abs().nan_to_num(0, 0, 0).amax()) for slope in slopes if slope.numel()), default=0.0)
-    sizes = [
-        (float(leaf.abs().amax()), float(v.abs().amax()))
-        for leaf, v in zip(program.leaves, direction, strict=True)
-        if leaf.numel()
-    ]
-    here = largest * max((x / v for x, v in sizes if v), default=0.0)
-    if not Values(program, direction).agree(slopes, Sizes(largest, here)):
-        raise Refused(
-            f"The derivative that was found for the program at {program.line} is not what its values do in this "
-            "direction. Some part of it jumps, or has a derivative of its own making, where nothing could see it."
-        )
+    pairs = [(leaf, v) for leaf, v in zip(program.leaves, direction, strict=True) if leaf.numel()]
+    ratios = [float(leaf.abs().amax()) / float(v.abs().amax()) for leaf, v in pairs if bool(v.any())]
+    return Values(program, direction).agree(slopes, Sizes(largest, largest * max(ratios, default=0.0)))
 
 
 def _slopes(

@@ -53,6 +53,17 @@ def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: floa
             raise jumps(here, behind, turned)
 
 
+def check_reaches(program: Program, ahead: Vector, value: Tensor, slope: float) -> None:
+    """Values along a direction must come to that of the point."""
+    eps = torch.finfo(value.dtype).eps
+    here, step = float(value), eps**0.75
+    ahead_of = float(program.moved(ahead, step, wide=False))
+    if abs(ahead_of - here) > 64 * eps * (abs(here) + abs(ahead_of)) + 8 * abs(step * slope):
+        nearer = float(program.moved(ahead, step / 8, wide=False))
+        if abs(nearer - here) > abs(ahead_of - here) / 2:
+            raise jumps(here, ahead_of, [program.line])
+
+
 def check_continuity_sharply(program: Program, ahead: Vector, slope: float, turned: Sequence[str]) -> None:
     """The same of values on both sides, in double precision if the program can be run so."""
     eps = max((torch.finfo(leaf.dtype).eps for leaf in program.leaves), default=0.0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.generic import NotGeneric
@@ -115,6 +116,7 @@ class Look:
         sites: all that were met, and their flags.
         leaks: where derivatives were cut: only the tangents can tell whether that matters.
         fused: where random numbers were drawn in a way that the tangent pass cannot repeat.
+        differentiates: the program takes gradients itself.
         keep: told of every tensor that is about to be written into.
     """
 
@@ -122,12 +124,16 @@ class Look:
     sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
     leaks: Noted = field(default_factory=Noted)
     fused: Noted = field(default_factory=Noted)
+    differentiates: bool = False
     keep: Callable[[Any], None] = _nothing
 
     rules = RULES
 
     def run(self, rule: Rule, call: Call) -> Any:
         rule.keep(call, self.keep)
+        if peek_interpreter_stack() is not None:  # values of a transform's level cannot be looked at
+            self.leaks.note(f"{call.op.op.partition('.')[0]} inside a torch.func transform")
+            return call.run()
         if not differentiated(call):
             return call.run()
         if not rule.is_site:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from subgrad.apply import branches
 from subgrad.apply.active import Scope
@@ -42,6 +43,7 @@ class Program:
         drawn: their states after one run.
         is_random: it draws random numbers.
         is_known: it has been run once.
+        differentiates: it takes gradients itself, for which it needs leaves that require them.
     """
 
     call: Callable[[list[Tensor]], tuple[Any, Any]]
@@ -53,6 +55,7 @@ class Program:
     drawn: list[Any] = field(default_factory=list)
     is_random: bool = False
     is_known: bool = False
+    differentiates: bool = False
 
     def __post_init__(self) -> None:
         _prepare()
@@ -99,6 +102,8 @@ class Program:
                 current.leaks.clear()
             found = self._plain(current)
         self._note_one_run()
+        if isinstance(current, Look):
+            self.differentiates = current.differentiates
         return found
 
     def _note_one_run(self) -> None:
@@ -190,10 +195,11 @@ class Program:
 
     def moved(self, direction: Vector, step: float, wide: bool) -> Any:
         """The value a little further on, in double precision if it is to be wide."""
-        leaves = self._moved_leaves(direction, step, wide)
+        leaves = [leaf.requires_grad_(self.differentiates) for leaf in self._moved_leaves(direction, step, wide)]
         self.rewind()
-        with torch.no_grad(), Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
-            return self.call(leaves)[0]
+        grad = torch.set_grad_enabled(self.differentiates)
+        with grad, Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+            return pytree.tree_map_only(Tensor, Tensor.detach, self.call(leaves)[0])
 
     @contextmanager
     def _beside(self) -> Iterator[None]:
@@ -204,6 +210,15 @@ class Program:
         current = Beside(self.written.keep)
         with running(current), Watch(current):
             yield
+
+    def gradient_nearby(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
+        """Torch's own gradient a little further on."""
+        leaves = [leaf.requires_grad_() for leaf in self._moved_leaves(direction, step, wide)]
+        self.rewind()
+        with torch.enable_grad(), Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+            value = self.call([leaf.clone() for leaf in leaves] if self.copied else leaves)[0]
+        found = gradient_of(value, leaves)
+        return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
 
     def _moved_leaves(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
         pairs = zip(self.leaves, direction, strict=True)

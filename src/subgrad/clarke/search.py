@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -11,13 +11,28 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from subgrad.clarke.certificate import SMALL, Values, certified, check_value, hold_against_values, sizes
+from subgrad.clarke.certificate import (
+    SMALL,
+    Values,
+    certified,
+    check_value,
+    hold_against_values,
+    product_of,
+    sizes,
+)
+from subgrad.clarke.extrapolated import gradient_limit
 from subgrad.clarke.generic import Direction, NotGeneric, random_direction
 from subgrad.clarke.linear import carrying_tangents, parts
-from subgrad.clarke.nearby import NOT_FOLLOWED, answers_nearby, check_continuity, check_continuity_sharply
+from subgrad.clarke.nearby import (
+    NOT_FOLLOWED,
+    answers_nearby,
+    check_continuity,
+    check_continuity_sharply,
+    check_reaches,
+)
 from subgrad.clarke.passes import Decide, DoesNotRepeat, Look, Site, lines, read
 from subgrad.clarke.program import MustLook, Program, Vector, gradient_of
-from subgrad.clarke.refused import Refused, defined_at
+from subgrad.clarke.refused import IsRead, Jumps, Refused, defined_at, where_raised
 
 
 @dataclass(frozen=True)
@@ -81,6 +96,7 @@ class Memory:
     Attributes:
         expected: the sites of the last run, and whether they met a kink.
         passed: what has been held against the program's values, and need not be again.
+        without_rules: what rules do not lead through.
         asks_nearby: comparisons tied in value and tangent.
         drawn: what a direction was drawn for, the direction, and its version.
     """
@@ -88,6 +104,7 @@ class Memory:
     expected: list[tuple[Site, bool]] | None = None
     tol: float = 0.0
     passed: set[int] = field(default_factory=set)
+    without_rules: set[int] = field(default_factory=set)
     asks_nearby: bool = False
     drawn: tuple[Any, Direction, int] | None = None
 
@@ -141,38 +158,30 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
         if not looked.leaks or branches in memory.passed or (not tol and _is_what_values_do(program, gradient, seed)):
             memory.passed.add(branches)
             return Found(gradient, value.detach(), aux)
-    if looked.fused:
-        raise Refused(
-            f"{looked.fused[0]} draws the random numbers of its dropout inside a fused kernel, which has no forward "
-            "mode to decide with at kinks. Run attention under torch.nn.attention.sdpa_kernel(SDPBackend.MATH) and "
-            "recurrent layers under torch.backends.cudnn.flags(enabled=False), or put the dropout outside of them."
-        )
     value = value.detach()  # its graph is not needed any more
     certify = not tol and branches not in memory.passed
-    search = _Search(program, value, tol, expected, looked.leaks, at_once=bool(looked.leaks), certify=certify)
-    try:
-        ahead = random_direction(program.leaves, seed, products=True) if direction is None else Direction(direction)
-        found = search.along(ahead)
-    except NotGeneric:
-        ahead = random_direction(program.leaves, seed)
-        found = search.along(ahead)
+    search = _Search(program, value, tol, expected, looked, certify=certify)
+    found = search.from_rules(seed, direction) if branches not in memory.without_rules else None
+    if found is None:
+        memory.without_rules.add(branches)
+        found = search.extrapolated(seed, direction)
     if search.turned and not tol:
+        assert found.direction is not None
         count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
         others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
-        for each in (ahead, *others):
+        for each in (found.direction, *others):
             check_continuity_sharply(program, each, found.slope or 0.0, search.turned)
     memory.passed.add(branches)
-    if aux is None and not search.at_once:
+    if aux is None and not search.at_once and search.error is None:
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
-    return Found(found.gradient, value, aux, kinks, tuple(ahead), found.slope, found.product)
+    return replace(found, value=value, aux=aux, kinks=kinks)
 
 
 def _is_what_values_do(program: Program, gradient: Sequence[Tensor | None], seed: int) -> bool:
     """Whether derivatives that were cut, or are of somebody's own making, are those of the program's values."""
     ahead = random_direction(program.leaves, seed)
-    size = sizes(gradient, ahead, program.leaves)
-    product = sum(float((each.double() * v).sum()) for each, v in zip(gradient, ahead, strict=True) if each is not None)
-    return Values(program, ahead).agree([product], size)
+    size, along = sizes(gradient, ahead, program.leaves), Values(program, ahead)
+    return along.agree([product_of(gradient, ahead)], size) and along.agree_across(gradient)
 
 
 def _without_looking(program: Program, seed: int, memory: Memory, once_more: bool = True) -> Found:
@@ -219,6 +228,22 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
     return Found(gradient, value, None, kinks, tuple(ahead), slope, product)
 
 
+def _fused(line: str) -> str:
+    return (
+        f"{line} draws the random numbers of its dropout inside a fused kernel, which has no forward mode to decide "
+        "with at kinks. Run attention under torch.nn.attention.sdpa_kernel(SDPBackend.MATH) and recurrent layers under "
+        "torch.backends.cudnn.flags(enabled=False), or put the dropout outside of them."
+    )
+
+
+def as_refusal(error: Exception | None, program: Program) -> Refused:
+    if isinstance(error, Refused):
+        return Refused(*error.args)
+    if error is None:
+        return Refused(f"The gradients of the program at {program.line} have no limit at this point.")
+    return Refused(f"The program cannot be followed at {where_raised(error)}: {type(error).__name__}: {error}")
+
+
 def _most(expected: list[tuple[Site, bool]]) -> int:
     """How many sites a run may meet before it is taken for one that does not end."""
     return 1000 + 10 * len(expected)
@@ -246,22 +271,61 @@ class _Search:
 
     Attributes:
         expected: the sites of the plain run, and whether they met a kink.
-        leaks: lines at which the plain run cut derivatives.
-        at_once: decide and record in one pass, which costs more, since a replay could not follow.
+        looked: the plain run.
         certify: hold what is found against the values of operators and of the program.
+        at_once: decide and record in one pass, which costs more, since a replay could not follow.
         turned: the lines at which comparisons or jumps answered otherwise than their values say.
         asks_nearby: some could not decide by derivatives.
+        error: why rules did not lead to an element.
     """
 
     program: Program
     value: Tensor
     tol: float
     expected: list[tuple[Site, bool]]
-    leaks: list[str]
-    at_once: bool
+    looked: Look
     certify: bool
+    at_once: bool = False
     turned: list[str] = field(default_factory=list)
     asks_nearby: bool = False
+    error: Exception | None = None
+
+    def from_rules(self, seed: int, direction: Vector | None) -> Found | None:
+        """The element that rules lead to; None if they do not, and torch's own gradients nearby may."""
+        self.at_once = bool(self.looked.leaks) or self.looked.differentiates
+        leaves = self.program.leaves
+        try:
+            if self.looked.fused:
+                raise Refused(_fused(self.looked.fused[0]))
+            try:
+                ahead = random_direction(leaves, seed, products=True) if direction is None else Direction(direction)
+                return self.along(ahead)
+            except NotGeneric:
+                return self.along(random_direction(leaves, seed))
+        except (Jumps, IsRead):
+            raise
+        except Exception as error:  # the plain run has raised nothing: what is raised here comes of how it is run
+            if self.tol:
+                raise
+            self.error = error
+            return None
+
+    def extrapolated(self, seed: int, direction: Vector | None) -> Found:
+        """The limit of torch's own gradients, held against the program's values."""
+        ahead = random_direction(self.program.leaves, seed) if direction is None else direction
+        gradient = gradient_limit(self.program, ahead)
+        if gradient is None or not self._is_limit(gradient, ahead):
+            raise as_refusal(self.error, self.program) from self.error
+        slope = product_of(gradient, ahead)
+        return Found(tuple(gradient), self.value, slope=slope, product=slope, direction=tuple(ahead))
+
+    def _is_limit(self, gradient: Sequence[Tensor], ahead: Vector) -> bool:
+        size = sizes(gradient, ahead, self.program.leaves)
+        slope = product_of(gradient, ahead)
+        check_reaches(self.program, ahead, self.value, slope)
+        along = Values(self.program, ahead)
+        agree = along.agree([slope], size) and along.agree_nearest(slope, float(self.value), size)
+        return agree and along.agree_across(gradient)
 
     def along(self, ahead: Vector) -> Found:
         """The element that a direction decides on, with its certificate."""
@@ -277,7 +341,7 @@ class _Search:
         return found
 
     def _doubtful(self, current: Decide) -> list[str]:
-        return list(dict.fromkeys([*self.leaks, *current.leaks])) or [self.program.line]
+        return list(dict.fromkeys([*self.looked.leaks, *current.leaks])) or [self.program.line]
 
     def _decided_nearby(self, ahead: Vector, line: str) -> tuple[Found, Decide]:
         """Values and derivatives both tie: two runs a little further on answer, and must lead to one gradient."""
@@ -317,7 +381,7 @@ class _Search:
         check_value(self.value, again, current, self.program, ahead, slope)
         along = Values(self.program, ahead)
         product = certified(gradient, ahead, slope, along, self._doubtful(current))
-        return Found(gradient, self.value, slope=slope, product=product), current
+        return Found(gradient, self.value, slope=slope, product=product, direction=tuple(ahead)), current
 
     def _require_repetition(self, current: Decide, error: DoesNotRepeat) -> None:
         """Unless Python branched otherwise, what is decided on has been met by the plain run, in this order."""

@@ -1,17 +1,24 @@
-"""Repeated eigenvalues and singular values: the tangent picks the basis in which they part (Kato, degenerate
-perturbation); values then move by u' A' v, and at a vanishing singular value by the size of that."""
+"""Repeated eigenvalues and singular values, and their vectors.
+
+The tangent picks the basis in which they part (Kato, degenerate perturbation); values then move by u' A' v, and at a
+vanishing singular value by the size of that. What a program makes of the vectors must not depend on the basis.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
-from subgrad.clarke.linear import tangent, valued, values
+from subgrad.clarke.bases import along, differences, known_to, repeats
+from subgrad.clarke.eigenvectors import Eigenbasis, eigenbasis
+from subgrad.clarke.linear import tangent, values
 from subgrad.clarke.passes import Decide, Rule
-from subgrad.kinks.places import rounding, same_spectrum
+from subgrad.clarke.refused import Refused, here
+from subgrad.clarke.singular_vectors import SingularBasis, singular_basis
 
 
 class _Spectrum(Rule):
@@ -26,8 +33,8 @@ class _Spectrum(Rule):
     def _met(self, found: Tensor, tol: float) -> Tensor | bool:
         if found.numel() == 0:
             return False
-        near = (found.diff(dim=-1).abs() <= tol).any() | ((found[..., -1:].abs() <= tol).any() & self.vanishes)
-        return same_spectrum(found, vanishing=self.vanishes).any() | near
+        repeated = repeats(found, tol)
+        return (repeated | (found[..., -1:] <= known_to(found, tol))).any() if self.vanishes else repeated.any()
 
     vanishes = False
 
@@ -35,95 +42,119 @@ class _Spectrum(Rule):
         raise NotImplementedError
 
 
-def _groups(found: Tensor, tol: float) -> list[slice]:
-    """The runs of values that are the same, as far as they are known."""
-    same = (found.diff().abs() <= rounding(found).clamp(min=tol)).tolist()
-    starts = [0, *(place + 1 for place, is_same in enumerate(same) if not is_same)]
-    return [slice(start, end) for start, end in zip(starts, [*starts[1:], len(found)], strict=True)]
+SPIN = 32.0  # times the size of derivatives: what depends on it is far from right
+
+
+def _judged(at: Decide, name: str, basis: Any, native: tuple[Tensor, ...], vanish: Tensor | None = None) -> Any:
+    """Note that vectors are others than in the plain run, so that the value tells whether the program depends on them.
+
+    If they are not, as along special directions, their derivatives have to tell: any turns inside groups are added.
+    Where values vanish the sides of vectors are others in other directions, which are then asked as well.
+    """
+    if len(basis.outputs) == 1:
+        return basis
+    known = torch.finfo(native[0].dtype).eps ** 0.5
+    pairs = zip(basis.outputs, native, strict=True)
+    changed = torch.stack([((one - other).abs() > known).any() for one, other in pairs]).any()
+    at.answered(name, ~changed, changed if vanish is None else changed | vanish.any())
+    if not changed:
+        return replace(basis, spun=SPIN if at.flip is None else -SPIN)
+    # Values that follow are those of the plain run up to rounding: what ties there may not tie to the bit here.
+    size = max(1.0, *(float(each.abs().max()) for each in native))
+    at.tol = max(at.tol, 4 * native[-1].shape[-1] * torch.finfo(native[0].dtype).eps * size)
+    return basis
 
 
 class Eigenvalues(_Spectrum):
-    """The rule of `eigh`; a branch is the vectors."""
+    """The rule of `eigh`; a branch is the basis."""
 
     def spectrum(self, out: Any) -> Tensor:
         return out[0]
 
-    def decide(self, call: Call, at: Decide) -> Tensor:
+    def decide(self, call: Call, at: Decide) -> Eigenbasis:
         at.require_a_direction_without_form()
-        moved = tangent(call.arguments["A"])
+        side, moved = call.arguments["UPLO"], tangent(call.arguments["A"])
         assert moved is not None
         with values():
-            found, vectors = torch.linalg.eigh(call.arguments["A"], call.arguments["UPLO"])
-            ahead = _hermitian(moved, call.arguments["UPLO"]).reshape(-1, *moved.shape[-2:])
-            flat = vectors.reshape(-1, *vectors.shape[-2:]).clone()
-            for one, v, a in zip(found.reshape(-1, found.shape[-1]), flat, ahead, strict=True):
-                for group in _groups(one, at.tol):
-                    basis = v[:, group]
-                    v[:, group] = basis @ torch.linalg.eigh(basis.mH @ a @ basis)[1]
-            return flat.reshape(vectors.shape)
+            found, vectors = call.native(call.arguments)
+            alone = not call.arguments["compute_v"]
+            if alone:
+                vectors = torch.linalg.eigh(call.arguments["A"], side)[1]
+            ahead = _read(moved, found, side, at.tol)
+            basis = eigenbasis(found, vectors, ahead, alone, f"eigh at {here()}", at.tol)
+            return _judged(at, "eigh", basis, (found, vectors))
 
-    def along(self, call: Call, branch: Tensor) -> Any:
-        with values():
-            found = call.native(call.arguments)[0]
-        matrix = _hermitian(call.arguments["A"], call.arguments["UPLO"])
-        return valued((branch.conj() * (matrix @ branch)).sum(-2).real, found), branch
+    def along(self, call: Call, branch: Eigenbasis) -> Any:
+        matrix = call.arguments["A"]
+        outputs = along(_read(matrix, branch.outputs[0], call.arguments["UPLO"], branch.tol), branch)
+        return outputs if len(outputs) == 2 else (outputs[0], matrix.new_empty(0))
 
 
-def _hermitian(matrix: Tensor, side: str) -> Tensor:
-    """The matrix that `eigh` reads from one triangle."""
+def _read(matrix: Tensor, found: Tensor, side: str, tol: float) -> Tensor:
+    """What `eigh` reads of matrices with repeated values: a triangle; others have torch's gradient, half in each."""
     strict = matrix.tril(-1) if side == "L" else matrix.triu(1)
-    return strict + strict.mH + torch.diag_embed(torch.diagonal(matrix, dim1=-2, dim2=-1))
+    read = strict + strict.mH + torch.diag_embed(torch.diagonal(matrix, dim1=-2, dim2=-1))
+    return torch.where(repeats(found, tol).unsqueeze(-1), read, (matrix + matrix.mH) / 2)
 
 
 class SingularValues(_Spectrum):
-    """The rule of `svd`; a branch is the vectors of both sides."""
+    """The rule of `svd`; a branch is the bases of both sides."""
 
     vanishes = True
 
     def spectrum(self, out: Any) -> Tensor:
         return out[1]
 
-    def decide(self, call: Call, at: Decide) -> tuple[Tensor, Tensor]:
+    def decide(self, call: Call, at: Decide) -> SingularBasis:
         at.require_a_direction_without_form()
-        moved = tangent(call.arguments["A"])
+        matrix, moved = call.arguments["A"], tangent(call.arguments["A"])
         assert moved is not None
         with values():
-            left, found, right = torch.linalg.svd(call.arguments["A"], full_matrices=True)
-            us = left.reshape(-1, *left.shape[-2:]).clone()
-            vs = right.mH.reshape(-1, *right.shape[-2:]).clone()
-            for one, u, v, a in zip(
-                found.reshape(-1, found.shape[-1]), us, vs, moved.reshape(-1, *moved.shape[-2:]), strict=True
-            ):
-                _part(one, u, v, a, at.tol)
-            count = found.shape[-1]
-            return (
-                us[..., :count].reshape(*left.shape[:-1], count),
-                vs[..., :count].reshape(*right.shape[:-1], count),
-            )
+            left, found, right = native = call.native(call.arguments)
+            alone = not call.arguments["compute_uv"]
+            if alone:
+                left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+            returned = None if alone else (left.shape[-1], right.shape[-2])
+            sides = _completed(left), _completed(right.mH)
+            basis = singular_basis(found, sides, moved, returned, f"svd at {here()}", at.tol)
+            return _judged(at, "svd", basis, native, found[..., -1:] <= known_to(found, at.tol))
 
-    def along(self, call: Call, branch: tuple[Tensor, Tensor]) -> Any:
-        with values():
-            native = call.native(call.arguments)
-        u, v = branch
-        found = valued((u.conj() * (call.arguments["A"] @ v)).sum(-2).real, native[1])
-        if not native[0].numel():  # values alone were asked for
-            return native[0], found, native[2]
-        if call.arguments["full_matrices"]:
-            return native[0], found, native[2]
-        return u, found, v.mH
+    def along(self, call: Call, branch: SingularBasis) -> Any:
+        outputs = along(call.arguments["A"], branch)
+        empty = call.arguments["A"].new_empty(0)
+        return outputs if len(outputs) == 3 else (empty, outputs[0], empty)
 
 
-def _part(found: Tensor, u: Tensor, v: Tensor, ahead: Tensor, tol: float) -> None:
-    """Turn the bases of repeated singular values, in place, to those in which the tangent parts them."""
-    for group in _groups(found, tol):
-        if bool(found[group.stop - 1] <= rounding(found).clamp(min=tol)):
-            rest = slice(group.start, None)  # and what is beside the matrix, if it is not square
-            left, _, right = torch.linalg.svd(u[:, rest].mH @ ahead @ v[:, rest], full_matrices=True)
-            u[:, rest], v[:, rest] = u[:, rest] @ left, v[:, rest] @ right.mH
-        else:
-            block = u[:, group].mH @ ahead @ v[:, group]
-            turned = torch.linalg.eigh(block + block.mH)[1].flip(-1)
-            u[:, group], v[:, group] = u[:, group] @ turned, v[:, group] @ turned
+def _completed(vectors: Tensor) -> Tensor:
+    """An orthonormal basis of the whole space that begins with these columns."""
+    count = vectors.shape[-1]
+    if count == vectors.shape[-2]:
+        return vectors
+    return torch.cat((vectors, torch.linalg.qr(vectors, mode="complete")[0][..., count:]), -1)
 
 
-SPECTRA: dict[str, Any] = {"_linalg_eigh": Eigenvalues(), "_linalg_svd": SingularValues()}
+class WithoutSymmetry(_Spectrum):
+    """The rule of `eig`: where values repeat they part like roots, faster than any slope, or their vectors do."""
+
+    def spectrum(self, out: Any) -> Tensor:
+        return out[0]
+
+    def _met(self, found: Tensor, tol: float) -> Tensor | bool:
+        if found.numel() == 0:
+            return False
+        apart = differences(found).abs() + torch.diag_embed(torch.full_like(found.real, torch.inf))
+        unknown = torch.finfo(found.dtype).eps ** 0.5 * found.abs().amax(-1)[..., None, None]  # like roots, too
+        return (apart <= unknown.clamp(min=tol)).any()
+
+    def decide(self, call: Call, at: Decide) -> Any:
+        raise Refused(
+            f"eig at {here()} meets an eigenvalue that repeats, where eigenvalues and eigenvectors of a matrix without "
+            "symmetry have no generalised derivative. If the matrix is symmetric, use torch.linalg.eigh."
+        )
+
+
+SPECTRA: dict[str, Any] = {
+    "_linalg_eigh": Eigenvalues(),
+    "_linalg_svd": SingularValues(),
+    "linalg_eig": WithoutSymmetry(),
+}

@@ -73,6 +73,8 @@ class Watch(TorchFunctionMode):
             found = self._by_formula(func, args, kwargs)
             if found is not None:
                 return found
+        elif self.looks and func is torch.autograd.grad:
+            self.current.differentiates = True
         if func in WRITING or (kwargs and "out" in kwargs):
             self.current.keep(target(func, args, kwargs or {}))
         handler = _handlers.get(func, _UNKNOWN)

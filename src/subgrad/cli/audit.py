@@ -99,7 +99,7 @@ def _audit(options: argparse.Namespace) -> int:
     finally:  # however the script ended: what was recorded is kept
         _clear()
         found = session.result
-        if found.rows or found.steps:
+        if found.rows or found.steps or found.notes:
             _write(found, options)
             print(found, file=sys.stderr)
         else:

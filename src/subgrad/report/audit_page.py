@@ -12,7 +12,7 @@ from importlib.resources import files
 from subgrad.audit.data import Audit, Row
 from subgrad.audit.effects import Effect
 from subgrad.report import audit_charts as charts
-from subgrad.report.audit_text import NUMBERS, cells, columns, shown, summary
+from subgrad.report.audit_text import NUMBERS, cells, columns, noted, shown, summary
 
 # The page may run its own script and nothing else, whatever comes into it, and fetches nothing.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"
@@ -46,7 +46,7 @@ def page(audit: Audit) -> str:
             charts.distances(audit),
             "Of a sample of the entries that are not on it, from corners and ties between tensors.",
         ),
-        _section("Gradients", _gradients(audit.effects)),
+        _section("Gradients", _gradients(audit)),
         _section("Source lines", _sources(audit.rows), "Those with hits."),
     )
     return PAGE.format(
@@ -85,7 +85,7 @@ def _overview(audit: Audit) -> str:
     }
     shown = "".join(f'<div class="card"><b>{value}</b>{name}</div>' for name, value in cards.items())
     verdicts = "".join(f'<p class="verdict">{escape(each)}</p>' for each in audit.verdicts)
-    notes = "".join(f'<p class="soft">{escape(each)}</p>' for each in audit.notes)
+    notes = "".join(f'<p class="soft">{escape(each)}.</p>' for each in noted(audit))
     recorded = "every step" if audit.every == 1 else f"one step of {audit.every:,}"
     under = f"torch {escape(audit.torch)}, convention {escape(audit.convention)}, {recorded} recorded"
     return f'<h1>subgrad audit</h1><p class="soft">{under}</p><div class="cards">{shown}</div>{verdicts}{notes}'
@@ -121,7 +121,8 @@ def _line(row: Row, names: Sequence[str]) -> str:
     return f"<tr>{''.join(made)}</tr>"
 
 
-def _gradients(effects: Sequence[Effect]) -> str:
+def _gradients(audit: Audit) -> str:
+    effects = audit.effects
     if not effects:
         return ""
     heat = charts.heat(effects)
@@ -130,7 +131,8 @@ def _gradients(effects: Sequence[Effect]) -> str:
     head = "".join(f"<th>{name}</th>" for name in words)
     head += "".join(f'<th class="number">{name}</th>' for name in numbers)
     if not any(effect.differing for effect in effects):
-        return "<p>No gradient differs between the conventions that were compared.</p>"
+        where = " in what was seen" if audit.is_partial else ""
+        return f"<p>No gradient differs{where} between the conventions that were compared.</p>"
     caption = '<p class="soft">Relative difference of each parameter\'s gradient, by step.</p>' if heat else ""
     table = (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'

@@ -91,7 +91,13 @@ def summary(audit: Audit) -> str:
     ]
     if len(met) > SHOWN:
         said.append(f"{len(met) - SHOWN} more kinks were hit: to_html() shows all.")
-    return "\n".join((*said, *audit.verdicts, *(f"Note: {note}." for note in audit.notes)))
+    return "\n".join((*said, *audit.verdicts, *(f"{note}." for note in noted(audit))))
+
+
+def noted(audit: Audit) -> list[str]:
+    """The notes, those first that say what was not seen."""
+    others = [note for note in audit.notes if note not in audit.unseen]
+    return [*(f"Not seen: {note}" for note in audit.unseen), *(f"Note: {note}" for note in others)]
 
 
 def _of_ranks(audit: Audit) -> str:
