@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from subgrad.apply.branches import Call
 from subgrad.apply.passing import running
 from subgrad.clarke.linear import carries_tangents_alone, tangent, valued, values, with_tangent
-from subgrad.clarke.passes import Decide, Look, Replay, Rule
+from subgrad.clarke.passes import Decide, Look, Replay, Rule, is_differentiated
 
 
 class Around(Rule):
@@ -167,6 +167,8 @@ class Quantile(Around):
         x, dim = call.arguments["self"], call.arguments["dim"]
         with running(current):
             ordered = (x.reshape(-1) if dim is None else x.movedim(dim, -1)).sort(-1).values
+        if is_differentiated(call.arguments["q"]):
+            return _moving(call, current, ordered)
         if isinstance(current, Look):
             return call.run()
         with values():
@@ -184,6 +186,27 @@ class Quantile(Around):
         rows = ordered.expand(*low.shape, ordered.shape[-1])
         one, other = (rows.gather(-1, each.long().unsqueeze(-1)).squeeze(-1) for each in (low, high))
         return valued((one + (other - one) * (place - low)).reshape(value.shape), value)
+
+
+def _moving(call: Call, current: Any, ordered: Tensor) -> Tensor:
+    """Quantiles of a level that moves: the place among the entries moves along, and is rounded by rules."""
+    level, how = call.arguments["q"], call.arguments["interpolation"]
+    with values():
+        value = call.native(call.arguments)
+        last = (~ordered.isnan()).sum(-1) - 1 if call.op.op == "nanquantile" else ordered.shape[-1] - 1
+        last = torch.as_tensor(last, device=level.device).clamp(min=0).expand(ordered.shape[:-1])
+    place = level.reshape(-1, *[1] * last.ndim) * last
+    with running(current):
+        one = other = place.round() if how == "nearest" else place.ceil() if how == "higher" else place.floor()
+        other = place.ceil() if how == "midpoint" else other
+    if isinstance(current, Look):
+        return call.run()
+    if how == "linear":
+        other = torch.minimum(one + 1, last)
+    rows = ordered.expand(*place.shape, ordered.shape[-1])
+    low, high = (rows.gather(-1, each.long().unsqueeze(-1)).squeeze(-1) for each in (one, other))
+    between = low + (high - low) * (place - one if how == "linear" else 0.5)
+    return torch.where(value.isnan(), value, between.reshape(value.shape))
 
 
 def _at(result: Tensor, dim: int, x: Tensor) -> int:
