@@ -16,7 +16,7 @@ from subgrad.kinks.sets import Jump
 
 # A key before all of autograd that nothing else uses. Unlike a `TorchDispatchMode`, it sees composite operators, and
 # is not seen by those that take another path where a mode is active.
-_NAME = "TESTING_ONLY_GenericMode"
+_NAME = "TESTING_ONLY_GenericWrapper"
 _KEY = torch._C._dispatch_key_parse(_NAME)
 _AFTER = torch._C._dispatch_keyset_full_after(_KEY)
 

@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -77,16 +78,21 @@ def quietly() -> Iterator[None]:
 
 
 def _prepare() -> None:
-    """Before the first kernel is registered: keep torch's own, and cover what goes past kernels."""
+    """Before the first kernel is registered: keep torch's own."""
     global _library
-    tie_checkpoints()
-    # TorchScript's optimiser differentiates by formulas of its own, past every kernel. Asked at each call, so that
-    # what it has optimised before is covered too.
-    torch._C._jit_set_profiling_mode(False)
+    cover_what_goes_past_kernels()
     _library = torch.library.Library("aten", "IMPL")
     for key in KEYS:
         _originals[key] = {op: _original(op, key) for each in OPERATORS for op in (each.op, each.in_place) if op}
         _fronts[key] = shortcuts.fronts(key, tuple(each for each in OPERATORS if each.op not in REPAIRS))
+
+
+@cache
+def cover_what_goes_past_kernels() -> None:
+    """Once per process: what is recomputed in backward, and what TorchScript differentiates by formulas of its own."""
+    tie_checkpoints()
+    # Its optimiser asks at each call, so that what it has optimised before is covered too.
+    torch._C._jit_set_profiling_mode(False)
 
 
 def _is_lacking(convention: Convention) -> bool:

@@ -96,6 +96,8 @@ class Session:
         self._undo.append(hook.remove)
         if self.compared:
             self._undo.append(_replace_backward(self))
+        here.hold(+1)
+        self._undo.append(lambda: here.hold(-1))
         self._begin()
         return self
 
