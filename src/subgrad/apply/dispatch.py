@@ -63,17 +63,17 @@ def install(convention: Convention | None = None) -> None:
         else:
             _prepare()
         compiled.remember_unguarded_graphs()
-        with quietly():
+        with _quietly():
             for key in _originals:
                 _register(key, convention)
         _served.add(convention)
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def _quietly() -> Iterator[None]:
     """Torch warns of a kernel that covers another one, which is what these are for."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
         yield
 
 
