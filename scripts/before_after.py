@@ -2,7 +2,7 @@
 
     python scripts/before_after.py                    # all entries, six samples each, everything but torch.compile
     python scripts/before_after.py --samples 2 --compile
-    python scripts/before_after.py --quick            # a case or two for every overload that has a kernel, as the tests do
+    python scripts/before_after.py --quick            # the smallest cases of each overload with a kernel, as the tests
     python scripts/before_after.py clamp abs          # these entries
 
 Every case is called in plain torch in many ways (forward, `out=`, gradients, `torch.func`, fake tensors, traced,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,6 +62,13 @@ def _observed(x: Tensor) -> Tensor:
     return torch.fused_moving_avg_obs_fake_quant(x, on, on, state[2], state[3], scale, zero, 0.01, 0, 255, -1)
 
 
+def _of_list(name: str, kind: str, x: Tensor) -> Any:
+    tensors = [x.clone(), 2 * x]
+    others = {"default": (), "Scalar": (0.5,), "ScalarList": ([0.5, 1.0],), "List": ([-x.detach(), x.detach()],)}[kind]
+    found = getattr(getattr(torch.ops.aten, name), kind)(tensors, *others)
+    return tensors if found is None else found
+
+
 ONE: dict[str, Callable[[Tensor], Any]] = {
     "clamp_max": lambda x: torch.clamp_max(x, 0.5),
     "clamp_max_": lambda x: x.clone().clamp_max_(0.5),
@@ -84,6 +92,17 @@ ONE: dict[str, Callable[[Tensor], Any]] = {
     "nanquantile": lambda x: torch.nanquantile(x, torch.tensor([0.3, 0.5], dtype=x.dtype)),
     "_euclidean_dist": lambda x: torch.ops.aten._euclidean_dist(x.reshape(-1, 2), x.reshape(-1, 2) + 1),
 }
+LISTS: dict[str, Callable[[Tensor], Any]] = {
+    f"_foreach_{name}{'_' if written else ''}.{kind}": partial(
+        _of_list, f"_foreach_{name}{'_' if written else ''}", kind
+    )
+    for name, kinds in {
+        "abs": ("default",),
+        **dict.fromkeys(("clamp_min", "clamp_max", "maximum", "minimum"), ("Scalar", "ScalarList", "List")),
+    }.items()
+    for kind in kinds
+    for written in (False, True)
+}
 QUANTISED: dict[str, Callable[[Tensor], Any]] = {
     "per tensor": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -10, 10),
     "tensors": lambda x: torch.fake_quantize_per_tensor_affine(x, torch.tensor(0.1), torch.tensor(0), -10, 10),
@@ -102,6 +121,7 @@ def calls() -> list[Call]:
     found = [
         Call(name, run, (_x(6, dtype=dtype),)) for name, run in ONE.items() for dtype in (torch.float32, torch.float64)
     ]
+    found += [Call(name, run, (_x(6),)) for name, run in LISTS.items()]
     found += [Call(f"fake_quantize, {name}", run, (_x(6),)) for name, run in QUANTISED.items()]
     found.append(Call("_ctc_loss.Tensor", _ctc, (_x(3, 2, 3),)))
     layers = {"lstm": (torch.nn.LSTM, {}), "gru": (torch.nn.GRU, {}), "rnn_tanh": (torch.nn.RNN, {})}

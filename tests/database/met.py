@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from subgrad.apply import branches, dispatch
+from subgrad.apply import branches, dispatch, lists
 from subgrad.audit.recording import Recording
 from subgrad.clarke.rules import rules
 from subgrad.kinks import KINKS
@@ -78,7 +78,7 @@ def _listen() -> list[torch.library.Library]:
 def with_kernels() -> tuple[str, ...]:
     """The overloads that conventions, audits and gradients of whole programs may register kernels for."""
     ruled = [form for op in (*rules(), *Recording.rules) for form in branches.forms(op)]
-    chosen = [form for each in dispatch.OPERATORS for form in (each.op, each.in_place) if form]
+    chosen = [form for each in dispatch.OPERATORS for form in (each.op, each.in_place, *lists.forms(each.op)) if form]
     return tuple(dict.fromkeys((*chosen, *ruled)))
 
 

@@ -1,4 +1,4 @@
-"""What plain torch makes of a case, in every way that code calls it: to be the same before and after subgrad was used."""
+"""What plain torch makes of a case, in every way that code calls it: the same before subgrad was used and after."""
 
 from __future__ import annotations
 

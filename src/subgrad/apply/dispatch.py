@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch.autograd import forward_ad
 
-from subgrad.apply import compiled, layouts, shortcuts
+from subgrad.apply import compiled, layouts, lists, shortcuts
 from subgrad.apply.gates import are_known_absent, below_autograd, laid_out
 from subgrad.apply.joint import REPAIRS
 from subgrad.apply.operators import Operator, operator
@@ -123,7 +123,7 @@ def _register(key: str, convention: Convention | None) -> None:
 
 
 def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
-    """The kernels of an operator for one key: of its functional form, and of its in-place form if there is one."""
+    """The kernels of an operator for one key: of its functional form, its in-place form, and those on lists."""
     originals, front = _originals[key], _fronts[key].get
     if op.op in REPAIRS:
         return {op.op: _joint(op, originals)}
@@ -132,7 +132,7 @@ def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     if op.in_place:
         shortcut = shortcuts.in_place(op.op, key)
         kernels[op.in_place] = _entrywise(op, op.in_place, originals, shortcut, front(op.in_place), _in_place)
-    return kernels
+    return kernels | {form: lists.kernel(op.op, form, _original(form, key)) for form in lists.forms(op.op)}
 
 
 def _original(op: str, key: str) -> Callable[..., Any]:

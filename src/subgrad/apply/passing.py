@@ -1,7 +1,7 @@
 """Which pass over a whole program is in force in this thread, if any, and the dispatch key that is on while one is.
 
-The kernels of passes are registered at a key before all others that no tensor has. It is switched on for one thread, for
-the time of a pass: where none is running no call of torch can reach them, and nothing of torch is changed.
+The kernels of passes are registered at a key before all others that no tensor has. It is switched on in one thread,
+for the time of a pass: where none is running no call of torch can reach them, and nothing of torch is changed.
 """
 
 from __future__ import annotations
