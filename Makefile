@@ -54,6 +54,7 @@ scan: .venv/ready  ## every operator of PyTorch's database, probed for kinks tha
 
 database: .venv/ready  ## PyTorch's database as a test suite under conventions: every sample
 	.venv/bin/python scripts/database.py
+	.venv/bin/python scripts/before_after.py
 
 clarke: .venv/ready  ## the gradient of whole programs against exact sets, 10,000 of them: docs/clarke-evidence.md
 	.venv/bin/python scripts/clarke.py

@@ -1,4 +1,4 @@
-"""Which overloads of the table a piece of code calls, and on which kinks those calls lie."""
+"""Which overloads a piece of code calls, of the table or with kernels of ours, and on which kinks those calls lie."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import Any
 
 import torch
 
+from subgrad.apply import branches, dispatch, lists
+from subgrad.audit.recording import Recording
+from subgrad.clarke.rules import rules
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.sets import Jump
 
 # A key before all of autograd that nothing else uses. Unlike a `TorchDispatchMode`, it sees composite operators, and
 # is not seen by those that take another path where a mode is active.
-_NAME = "TESTING_ONLY_GenericMode"
+_NAME = "TESTING_ONLY_GenericWrapper"
 _KEY = torch._C._dispatch_key_parse(_NAME)
 _AFTER = torch._C._dispatch_keyset_full_after(_KEY)
 
@@ -28,17 +31,20 @@ class Met:
     Attributes:
         overloads: of the table, by name.
         hits: the places (``"abs at self == 0"``) that were hit exactly.
+        forms: overloads as they were called, functional or writing, of the table and of whole programs' rules.
         unanswered: places where the table raises instead of an answer. They count as no hit, and excuse nothing.
     """
 
     overloads: set[str] = field(default_factory=set)
     hits: set[str] = field(default_factory=set)
     unanswered: set[str] = field(default_factory=set)
+    forms: set[str] = field(default_factory=set)
 
     def add(self, other: Met) -> None:
         self.overloads |= other.overloads
         self.hits |= other.hits
         self.unanswered |= other.unanswered
+        self.forms |= other.forms
 
 
 _met: Met | None = None
@@ -62,17 +68,27 @@ def _listen() -> list[torch.library.Library]:
     """Register the listeners, once per process: they live as long as the libraries that this keeps."""
     everything, aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
     everything.fallback(torch.library.fallthrough_kernel, _NAME)
-    for op in KINKS.overloads:
-        for form in forms(op):
-            aten.impl(form, _listener(op, form), _NAME, with_keyset=True)
+    of_table = {form: op for op in KINKS.overloads for form in forms(op)}
+    for form in {**of_table, **dict.fromkeys(with_kernels())}:
+        aten.impl(form, _listener(of_table.get(form), form), _NAME, with_keyset=True)
     return [everything, aten]
 
 
-def _listener(op: str, form: str) -> Callable[..., Any]:
+@cache
+def with_kernels() -> tuple[str, ...]:
+    """The overloads that conventions, audits and gradients of whole programs may register kernels for."""
+    ruled = [form for op in (*rules(), *Recording.rules) for form in branches.forms(op)]
+    chosen = [form for each in dispatch.OPERATORS for form in (each.op, each.in_place, *lists.forms(each.op)) if form]
+    return tuple(dict.fromkeys((*chosen, *ruled)))
+
+
+def _listener(op: str | None, form: str) -> Callable[..., Any]:
     function = overload(form)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if _met is not None:
+            _met.forms.add(form)
+        if _met is not None and op is not None:
             _met.overloads.add(op)
             # Below autograd no convention acts, so that a hit there explains nothing.
             if "Autograd" in torch._C._dispatch_keyset_to_string(keyset):

@@ -208,10 +208,10 @@ def fingerprint(case: Case) -> Fingerprint | Exception:
         results = tree_leaves(case.forward())
     except Exception as error:
         return error
-    return Fingerprint(_digest(results), _digest(case.tensors))
+    return Fingerprint(digest(results), digest(case.tensors))
 
 
-def _digest(leaves: Iterable[Any]) -> str:
+def digest(leaves: Iterable[Any]) -> str:
     digest = hashlib.blake2b()
     for leaf in leaves:
         for part in _parts(leaf):

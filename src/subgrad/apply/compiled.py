@@ -57,7 +57,7 @@ def convention_of_call(args: Sequence[Any]) -> Convention:
     trace: Any = TracingContext.try_get()
     if trace is None:
         return around()
-    if _is_differentiated(args) and not is_chosen_inside() and not torch.compiler.is_exporting():
+    if is_differentiated(args) and not is_chosen_inside() and not torch.compiler.is_exporting():
         if not hasattr(trace, "subgrad_guard"):
             trace.subgrad_guard = _guard(active())
             _tag_cache_entries(active())
@@ -66,7 +66,7 @@ def convention_of_call(args: Sequence[Any]) -> Convention:
     return active()
 
 
-def _is_differentiated(args: Sequence[Any]) -> bool:
+def is_differentiated(args: Sequence[Any]) -> bool:
     """Else no convention matters: Inductor runs graphs once more for the shapes in them."""
     if forward_ad._current_level >= 0:
         return True

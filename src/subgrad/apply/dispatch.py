@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch.autograd import forward_ad
 
-from subgrad.apply import compiled, layouts, shortcuts
+from subgrad.apply import compiled, layouts, lists, shortcuts
 from subgrad.apply.gates import are_known_absent, below_autograd, laid_out
 from subgrad.apply.joint import REPAIRS
 from subgrad.apply.operators import Operator, operator
@@ -62,31 +63,36 @@ def install(convention: Convention | None = None) -> None:
         else:
             _prepare()
         compiled.remember_unguarded_graphs()
-        with quietly():
+        with _quietly():
             for key in _originals:
                 _register(key, convention)
         _served.add(convention)
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def _quietly() -> Iterator[None]:
     """Torch warns of a kernel that covers another one, which is what these are for."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
         yield
 
 
 def _prepare() -> None:
-    """Before the first kernel is registered: keep torch's own, and cover what goes past kernels."""
+    """Before the first kernel is registered: keep torch's own."""
     global _library
-    tie_checkpoints()
-    # TorchScript's optimiser differentiates by formulas of its own, past every kernel. Asked at each call, so that
-    # what it has optimised before is covered too.
-    torch._C._jit_set_profiling_mode(False)
+    cover_what_goes_past_kernels()
     _library = torch.library.Library("aten", "IMPL")
     for key in KEYS:
         _originals[key] = {op: _original(op, key) for each in OPERATORS for op in (each.op, each.in_place) if op}
         _fronts[key] = shortcuts.fronts(key, tuple(each for each in OPERATORS if each.op not in REPAIRS))
+
+
+@cache
+def cover_what_goes_past_kernels() -> None:
+    """Once per process: what is recomputed in backward, and what TorchScript differentiates by formulas of its own."""
+    tie_checkpoints()
+    # Its optimiser asks at each call, so that what it has optimised before is covered too.
+    torch._C._jit_set_profiling_mode(False)
 
 
 def _is_lacking(convention: Convention) -> bool:
@@ -117,7 +123,7 @@ def _register(key: str, convention: Convention | None) -> None:
 
 
 def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
-    """The kernels of an operator for one key: of its functional form, and of its in-place form if there is one."""
+    """The kernels of an operator for one key: of its functional form, its in-place form, and those on lists."""
     originals, front = _originals[key], _fronts[key].get
     if op.op in REPAIRS:
         return {op.op: _joint(op, originals)}
@@ -126,7 +132,7 @@ def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     if op.in_place:
         shortcut = shortcuts.in_place(op.op, key)
         kernels[op.in_place] = _entrywise(op, op.in_place, originals, shortcut, front(op.in_place), _in_place)
-    return kernels
+    return kernels | {form: lists.kernel(op.op, form, _original(form, key)) for form in lists.forms(op.op)}
 
 
 def _original(op: str, key: str) -> Callable[..., Any]:

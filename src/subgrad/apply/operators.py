@@ -62,7 +62,8 @@ class Operator:
         """The overload that writes into ``self``, if there is one."""
         name, dot, form = self.op.partition(".")
         candidate = f"{name}_{dot}{form}"
-        return candidate if exists(candidate) else None
+        # `pow_.Scalar` has a number for an exponent, and `pow.Scalar` one to be raised.
+        return candidate if "self" in self.tensor_names and exists(candidate) else None
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments by name; the dispatcher leaves trailing defaults out."""

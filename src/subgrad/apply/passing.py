@@ -1,4 +1,8 @@
-"""Which pass over a whole program is in force in this thread, if any."""
+"""Which pass over a whole program is in force in this thread, if any, and the dispatch key that is on while one is.
+
+The kernels of passes are registered at a key before all others that no tensor has. It is switched on in one thread,
+for the time of a pass: where none is running no call of torch can reach them, and nothing of torch is changed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+import torch
+
+NAME = "TESTING_ONLY_GenericMode"  # of the keys that torch's dispatcher has, the one that torch itself leaves alone
+KEY = torch._C._dispatch_key_parse(NAME)
+_switch = torch._C._dispatch_tls_set_dispatch_key_included
 
 
 class Pass(Protocol):
@@ -21,7 +31,27 @@ class Pass(Protocol):
 
 
 class _Here(threading.local):
-    current: Pass | None = None
+    """The pass of this thread. To set it is to switch the key, unless that is held on."""
+
+    _current: Pass | None = None
+    _held = 0
+
+    @property
+    def current(self) -> Pass | None:
+        return self._current
+
+    @current.setter
+    def current(self, current: Pass | None) -> None:
+        self._current = current
+        _switch(KEY, current is not None or self._held > 0)
+
+    def hold(self, change: int) -> None:
+        """Count who wants the key on, whether a pass is in force or not.
+
+        Who puts a pass in force while backward runs would lose it: torch takes the key's state back when that is over.
+        """
+        self._held += change
+        _switch(KEY, self._current is not None or self._held > 0)
 
 
 here = _Here()

@@ -101,6 +101,8 @@ class Session:
         hook = register_optimizer_step_post_hook(self._after_step)
         self._undo.append(hook.remove)
         self._undo.append(tell_first(self._before_backward))
+        here.hold(+1)
+        self._undo.append(lambda: here.hold(-1))
         self._begin()
         return self
 

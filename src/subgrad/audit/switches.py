@@ -24,7 +24,7 @@ from torch.autograd import forward_ad
 
 from subgrad.apply.active import Scope, active
 from subgrad.apply.branches import Call
-from subgrad.apply.dispatch import shares
+from subgrad.apply.dispatch import install, shares
 from subgrad.apply.gates import Gate, alias, laid_out, outer_levels, same, through
 from subgrad.apply.plan import plan
 from subgrad.audit.counting import COMPARISONS, Found, applying
@@ -50,6 +50,8 @@ class Switchboard:
 
     def __init__(self, conventions: Iterable[Convention]):
         self.conventions = tuple(conventions)
+        for each in self.conventions:
+            install(each)
         self.setting: Setting | None = None
         self.lines: list[Line] = []
         self.made: set[Mark] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -30,7 +31,14 @@ __all__ = [
 
 # As `forward_ad` does it, which reads the environment and imports at every call.
 _make, _unpack = _VF._make_dual, _VF._unpack_dual
-_load_formulas = cache(forward_ad._maybe_load_decompositions)  # those that torch has written in Python
+
+
+@cache
+def _load_formulas() -> None:
+    """Those that torch has written in Python, in a module that torch itself warns of when it is imported."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*torch\.jit\.\w+. is (deprecated|not supported)")
+        forward_ad._maybe_load_decompositions()
 
 
 class _Here(threading.local):
