@@ -79,18 +79,18 @@ def partial(
     return limit(lambda t: (4 * across(t, aside / 2) - across(t, aside)) / 3, starts, one)
 
 
-def jumps(f: Value, x: Sequence[float], directions: Sequence[Sequence[float]]) -> bool:
+def jumps(f: Value, x: Sequence[Any], directions: Sequence[Sequence[Any]], one: Any = 1.0) -> bool:
     """Whether the program is not Lipschitz at the point, by values along rays: quotients that grow without end.
 
     For a jump they double whenever the step is halved, for a root they grow by a fixed power.
     """
     here = f(x)
     for v in directions:
-        steps = [2.0**-power for power in (8, 16, 24, 32)]
-        sizes = [abs(f([a + t * b for a, b in zip(x, v, strict=True)]) - here) / t for t in steps]
+        steps = [one / 2**power for power in (8, 16, 24, 32)]
+        sizes = [float(abs(f([a + t * b for a, b in zip(x, v, strict=True)]) - here) / t) for t in steps]
         if not all(map(isfinite, sizes)):
             return True
-        if sizes[0] > 0 and all(2 * small < large for small, large in pairwise(sizes)):
+        if sizes[-1] > 1e-2 and all(2 * small < large for small, large in pairwise(sizes)):
             return True
     return False
 
