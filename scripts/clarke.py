@@ -1,4 +1,4 @@
-"""Hold the gradient of the whole program against exact sets: random programs, known cases, all seeds. Write its part of the page.
+"""Hold the gradient of the whole program against exact sets: random programs, known cases. Write a part of the page.
 
     python scripts/clarke.py                     # 10,000 programs, every case with 100 seeds: docs/clarke-evidence.md
     python scripts/clarke.py --programs 500      # fewer, to look at; the page is left alone

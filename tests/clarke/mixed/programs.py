@@ -128,8 +128,7 @@ def random_program(choose: Choose) -> Program:
     while len(program.steps) < depth:
         vectors = program.exact_vectors(point)
         step = _step(choose, vectors)
-        longer = Program(point, (*program.steps, step), program.weights)
-        if step is not None and is_sound(longer):
+        if step is not None and is_sound(longer := Program(point, (*program.steps, step), program.weights)):
             program = longer
     sizes = [len(each) for each in program.exact_vectors(point)]
     summed = [at for at in range(depth) if choose(range(4)) == 0] + [depth]
@@ -206,7 +205,8 @@ def _step(choose: Choose, vectors: list[Vector]) -> Step | None:
     given: Given = {}
     for each in operation.parameters:
         given[each] = _parameter(choose, each, given, vectors[last], name)
-    return Step(name, choose(range(len(operation.ways))), (last, *rest), tuple(given.items()))
+    step = Step(name, choose(range(len(operation.ways))), (last, *rest), tuple(given.items()))
+    return step if operation.suits(given, *(vectors[at] for at in step.arguments)) else None
 
 
 def _parameter(choose: Choose, name: str, given: Given, values: Vector, operation: str) -> Any:

@@ -31,6 +31,7 @@ class Operation:
         widest: and at most.
         largest: how large their entries may be, lest float64 rounds too much.
         share: how often it is drawn, against others.
+        suits: whether it can be drawn at all, of the parameters and the arguments.
     """
 
     exact: Exact
@@ -41,6 +42,7 @@ class Operation:
     widest: int = 4
     largest: float = 50
     share: int = 2
+    suits: Callable[..., bool] = lambda given, *vectors: True
 
 
 def entrywise(one: Callable[..., Any]) -> Exact:

@@ -146,7 +146,12 @@ WIDE: dict[str, Operation] = {
         narrowest=2,
         share=4,
     ),
-    "renormed": Operation(_renormed, ("{y} = torch.renorm({x}[None], 2, 0, 1.0)[0]",), narrowest=2),
+    "renormed": Operation(  # at a length of 1 torch jumps, by 1e-7
+        _renormed,
+        ("{y} = torch.renorm({x}[None], 2, 0, 1.0)[0]",),
+        narrowest=2,
+        suits=lambda given, x: abs(_norm(x) - 1) > 0.01,
+    ),
     "largest_of_volumes": Operation(
         lambda given, x: [max(x)],
         (
