@@ -10,7 +10,7 @@ import torch
 
 import subgrad
 from clarke import battery
-from clarke.mutants import chosen, every
+from clarke.mutants import chosen
 from subgrad.clarke.pointwise import Pointwise
 
 RULES = Path(subgrad.__file__).parent / "clarke"
@@ -32,12 +32,12 @@ def test_the_choice_of_fewer_mutants_is_the_beginning_of_more() -> None:
 
 
 def test_a_mutant_changes_one_place_and_is_python() -> None:
-    for mutant in every(RULES):
+    for mutant in chosen(RULES, 100, seed=1):
         source = (RULES / mutant.file).read_text()
         changed = mutant.applied(source)
         assert source[mutant.start : mutant.end] == mutant.old
         assert changed != source
-        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source)) or mutant.kind == "mask"
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
 
 
 @pytest.fixture
