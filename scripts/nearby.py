@@ -47,6 +47,7 @@ class Findings:
     depths: Counter[int] = field(default_factory=Counter)
     run: Counter[str] = field(default_factory=Counter)
     decided: Counter[str] = field(default_factory=Counter)
+    kinked: int = 0  # right ones that met a kink
     kept: list[dict] = field(default_factory=list)  # all that are not right
 
     def add(self, seed: int, number: int, program: Program, verdict: Verdict) -> None:
@@ -54,6 +55,7 @@ class Findings:
         self.operations.update({step.name for step in program.steps})
         self.depths[len(program.steps)] += 1
         if verdict.outcome is Outcome.RIGHT:
+            self.kinked += verdict.kinks > 0
             return
         self.causes[verdict.outcome, verdict.cause] += 1
         where = {"seed": seed, "number": number, "outcome": verdict.outcome.name, "cause": verdict.cause}
@@ -62,6 +64,7 @@ class Findings:
     def merge(self, other: Findings) -> None:
         for name in ("outcomes", "causes", "operations", "depths", "run", "decided"):
             getattr(self, name).update(getattr(other, name))
+        self.kinked += other.kinked
         self.kept += other.kept
 
     @property
@@ -121,6 +124,7 @@ def page(found: Findings, seed: int) -> str:
         f"| programs | {found.total:,} |",
         *(f"| {outcome.value} | {found.outcomes[outcome]:,} |" for outcome in Outcome),
         f"| refused, of those that have a gradient | {share:.1f} % |",
+        f"| right ones that met a kink | {found.kinked:,} |",
         "",
         "| why | programs |",
         "|---|---:|",

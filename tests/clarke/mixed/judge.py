@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from threading import current_thread, main_thread
 from typing import Any
@@ -38,13 +38,16 @@ class Outcome(Enum):
 class Verdict:
     outcome: Outcome
     said: str = ""
+    kinks: int = 0  # how many operators met one
 
     @property
     def cause(self) -> str:
         """What was said, without places and numbers."""
-        text = re.sub(r" ?at (<[^>]*>|\S+?):\d+", "", self.said)
+        if self.outcome in (Outcome.WRONG, Outcome.UNCLEAR):
+            return self.said.partition(":")[0]
+        text = re.sub(r" ?\b[aA]t (<[^>]*>|\S+?):\d+", "", self.said).strip()
         text = re.sub(r"-?\d[\d.e+-]*|\bnan\b|\binf\b", "N", text)
-        return " ".join(text.split()[:14])
+        return " ".join(text.split()[:18])
 
 
 class TakesTooLong(Exception):  # noqa: N818
@@ -70,10 +73,9 @@ def limited(seconds: int = LONGEST) -> Iterator[None]:
 
 def examine(program: Program, seed: int, direction: Sequence[int]) -> Verdict:
     """The element for a seed, then the derivative in a direction of small integers, in which tangents tie as well."""
-    for verdict in (_element(program, seed), _derivative(program, direction)):
-        if verdict.outcome is not Outcome.RIGHT:
-            return verdict
-    return verdict
+    verdict = _element(program, seed)
+    other = _derivative(program, direction) if verdict.outcome is Outcome.RIGHT else RIGHT
+    return verdict if other.outcome is Outcome.RIGHT else other
 
 
 def _element(program: Program, seed: int) -> Verdict:
@@ -91,9 +93,11 @@ def _element(program: Program, seed: int) -> Verdict:
     said = [("slope", found.slope), ("product", found.product)]
     doubts = [doubt_of_slope(program.value, x, v, each, what) for what, each in said]
     doubts += doubts_of_gradient(program.value, x, v, gradient)
-    if not any(doubts):
-        return Verdict(Outcome.WRONG, "returned where the values jump") if jumping(program) else RIGHT
-    return _in_many_digits(program, v, said, gradient)
+    if any(doubts):
+        return replace(_in_many_digits(program, v, said, gradient), kinks=found.kinks)
+    if jumping(program):
+        return Verdict(Outcome.WRONG, "returned where the values jump")
+    return Verdict(Outcome.RIGHT, kinks=found.kinks)
 
 
 RIGHT = Verdict(Outcome.RIGHT)

@@ -75,8 +75,16 @@ JUMPING: dict[str, Operation] = {
             "{y} = torch.nan_to_num({x})",
             "{y} = {x}.type(torch.float64)",
             "{y} = {x}.to(torch.complex128).real",
+            "{y} = 0 * {x} if torch.equal({x}, torch.zeros_like({x})) else {x}",
+            "{y} = 0 * {x} if torch.allclose({x}, torch.zeros_like({x}), 0, 0) else {x}",
+            "{y} = torch.where(torch.isin({x}, torch.zeros_like({x})), 0 * {x}, {x})",
+            "{y} = torch.where(torch.isclose({x}, torch.zeros_like({x}), 0, 0), 0 * {x}, {x})",
+            "{y} = torch.where({x}.to(torch.bool), {x}, 0 * {x})",
+            "{y} = torch.where({x}.type(torch.bool), {x}, 0 * {x})",
+            "{y} = {x}.type(torch.long) + {x}.frac()",
+            "m = F.relu({x} - 1)\nwhile (m > 0).any():\n    m = F.relu(m - 1)\n{y} = {x} + m",
         ),
-        share=8,
+        share=9,
     ),
     "wave": Operation(
         entrywise(_wave),
@@ -99,6 +107,8 @@ JUMPING: dict[str, Operation] = {
             "{y} = torch.where({x} == 0, 0 * {x}, {x}.abs())",
             "{y} = torch.complex({x}, torch.zeros_like({x})).abs()",
             "{y} = torch.where(torch.ne({x}, 0), {x}.abs(), {x})",
+            "{y} = torch._foreach_abs([{x}])[0]",
+            "{y} = torch.view_as_complex(torch.stack(({x}, 0 * {x}), 1)).abs()",
         ),
         share=3,
     ),
@@ -121,6 +131,8 @@ JUMPING: dict[str, Operation] = {
             "{y} = {x}.clone()\n{y}.mul_({y} > 0)",
             "{y} = 0 * {x}\n{y}.add_({x} * {x}.ge(0))",
             "{y} = {x}.where(~torch.lt({x}, 0), 0.0)",
+            "{y} = torch._foreach_clamp_min([{x}], 0.0)[0]",
+            "{y} = F.relu({x})\nassert ({y} >= 0).all()",
             "i = ({x} > 0) * len({x}) + torch.arange(len({x}))\n"
             "{y} = torch.index_select(torch.cat((0 * {x}, {x})), 0, index=i)",
         ),
@@ -134,6 +146,7 @@ JUMPING: dict[str, Operation] = {
             "{y} = torch.where({x} == {z}, {x}, torch.maximum({x}, {z}))",
             "{y} = torch.where(torch.ne({x}, {z}), {x}.maximum({z}), {z})",
             "{y} = torch.where({x}.lt({z}), {z}, {x})",
+            "{y} = torch._foreach_maximum([{x}], [{z}])[0]",
             "{y} = torch.stack([v if not v < w else w for v, w in zip({x}, {z})])",
         ),
         arity=2,
@@ -223,6 +236,19 @@ JUMPING: dict[str, Operation] = {
         narrowest=2,
         share=3,
     ),
+    "quantile_by_place": Operation(  # piecewise linear in where it is asked for
+        entrywise(lambda x: _quantile([0, 1, 3, 4, 8], clamp(x, -2, 2) / 4 + mp.mpf(0.5))),
+        ("{y} = torch.quantile({x}.new_tensor([3, 0, 4, 8, 1]), {x}.clamp(-2, 2) / 4 + 0.5)",),
+    ),
+    "branch_cut": Operation(  # the angle of -1 + ix jumps at 0, and is multiplied by x
+        entrywise(lambda x: (mp.pi - mp.atan(abs(x))) * abs(x)),
+        (
+            "{y} = torch.angle(torch.complex(-torch.ones_like({x}), {x})) * {x}",
+            "{y} = torch.log(torch.complex(-torch.ones_like({x}), {x})).imag * {x}",
+            "{y} = 2 * torch.sqrt(torch.complex(-torch.ones_like({x}), {x})).angle() * {x}",
+            "{y} = torch.atan2({x}, -torch.ones_like({x})) * {x}",
+        ),
+    ),
     "step": Operation(
         entrywise(lambda x: mp.mpf(sign(x))), ("{y} = {x}.sign()", "{y} = ({x} > 0) * 1.0 - 1.0 * ({x} < 0)"), share=1
     ),
@@ -230,7 +256,7 @@ JUMPING: dict[str, Operation] = {
 }
 
 
-def _quantile(x: Vector, fraction: float) -> Any:
+def _quantile(x: Vector, fraction: Any) -> Any:
     ordered, place = sorted(x), fraction * (len(x) - 1)
     low = int(place)
     high = min(low + 1, len(x) - 1)
