@@ -5,7 +5,7 @@ NEWEST ?= torch>=2.15,<2.16
 OLDEST ?= torch==2.11.0
 BUILD = $(1)/bin/subgrad build || echo "no C++ compiler can be had here: what tests the front is skipped"
 
-.PHONY: help survey test test-newest test-oldest test-front browser lint docs speed scan database clarke bertoin everywhere \
+.PHONY: help survey test test-newest test-oldest test-front browser lint docs speed scan database clarke mutations bertoin everywhere \
 	versions record clean
 
 help:  ## this list
@@ -56,8 +56,13 @@ database: .venv/ready  ## PyTorch's database as a test suite under conventions: 
 	.venv/bin/python scripts/database.py
 	.venv/bin/python scripts/before_after.py
 
-clarke: .venv/ready  ## the gradient of whole programs against exact sets, 10,000 of them: docs/clarke-evidence.md
+# Half an hour; `scripts/nearby.py --programs 500` is for a first look.
+clarke: .venv/ready  ## the gradient of 30,000 programs against exact sets and their own values: docs/clarke-evidence.md
 	.venv/bin/python scripts/clarke.py
+	.venv/bin/python scripts/nearby.py
+
+mutations: .venv/ready  ## 200 wrong rules planted one by one, and who catches them: docs/clarke-evidence.md
+	.venv/bin/python scripts/mutations.py
 
 bertoin: .venv/ready  ## how often relu'(0) matters, in 16, 32 and 64 bits: docs/bertoin.md
 	.venv/bin/python scripts/bertoin.py

@@ -1,4 +1,4 @@
-"""Hold the gradient of the whole program against exact sets: random programs, known cases, all seeds. Write the page.
+"""Hold the gradient of the whole program against exact sets: random programs, known cases. Write a part of the page.
 
     python scripts/clarke.py                     # 10,000 programs, every case with 100 seeds: docs/clarke-evidence.md
     python scripts/clarke.py --programs 500      # fewer, to look at; the page is left alone
@@ -32,6 +32,7 @@ from clarke.germs import TooManyPieces  # noqa: E402
 from clarke.known import CASES  # noqa: E402
 from clarke.random_programs import DEEPEST, Program, random_program  # noqa: E402
 from clarke.verdicts import MOST, ROUNDING, Outcome, Verdict, examine  # noqa: E402
+from sections import write_section  # noqa: E402
 
 import subgrad  # noqa: E402
 
@@ -116,7 +117,7 @@ def tracked(pool: ProcessPoolExecutor, work: Any, arguments: Iterable[tuple], ti
 def page(found: Findings, known: dict[str, str], seed: int) -> str:
     missed = [name for name, trouble in known.items() if trouble]
     lines = [
-        "# The gradient of the whole program, held against exact sets",
+        "## Piecewise polynomial programs, held against exact sets",
         "",
         f"Written by `scripts/clarke.py` (seed {seed}, torch {torch.__version__.partition('+')[0]}).",
         "The sets are computed in rational arithmetic from the programs alone: every cell of directions around the",
@@ -188,7 +189,7 @@ def main() -> int:
             print(f"{name}, {trouble}")
     text = page(found, known, asked.seed)
     if asked.programs >= PROGRAMS:
-        PAGE.write_text(text)
+        write_section(PAGE, "exact", text)
     print(
         text
         if asked.programs < PROGRAMS
