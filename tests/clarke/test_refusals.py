@@ -65,9 +65,6 @@ SURROGATES: dict[str, tuple[str, Function]] = {
     "detached relu": ("detach", lambda x: (F.relu(x).detach() * 2 + x).sum()),
     "data of a relu": ("data", lambda x: (F.relu(x).data * 2 + x).sum()),
     "relu without grad": ("relu under no_grad", lambda x: (torch.no_grad()(F.relu)(x) * 2 + x.abs()).sum()),
-    "read as a number": ("item", lambda x: x.sum() if x[0].item() > 0 else 0 * x.sum()),
-    "read by float": ("float", lambda x: x.sum() if float(x[0]) > 0 else 0 * x.sum()),
-    "read by numpy": ("numpy", lambda x: x.sum() * float(x.detach().numpy()[0] > 0)),
 }
 
 
@@ -87,6 +84,23 @@ def test_the_message_names_the_operator_and_the_line(kind: str) -> None:
     message = refusal(function)
     assert name in message
     assert line_of(function) in message
+
+
+READ: dict[str, Function] = {
+    "as a number": lambda x: x.sum() if x[0].item() > 0 else 0 * x.sum(),
+    "by float": lambda x: x.sum() if float(x[0]) > 0 else 0 * x.sum(),
+    "by numpy": lambda x: x.sum() if x.detach().numpy()[0] > 0 else 0 * x.sum(),
+    "to be shown": lambda x: x.sum() if x[0] > 0 or str(x[0].item()) == "" else 0 * x.sum(),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_where_numbers_are_read_values_nearby_tell_what_follows(kind: str) -> None:
+    program: Function = lambda x: READ[kind](x) * x[0]  # noqa: E731
+    x = torch.tensor([0.0, 3.0], dtype=torch.float64)
+    found = subgrad.element(program)(x)
+    wanted = torch.tensor([3.0, 0.0], dtype=torch.float64) if found.direction[0] > 0 else torch.zeros_like(x)
+    torch.testing.assert_close(found.gradient, wanted, rtol=0, atol=1e-9)
 
 
 def test_custom_functions_without_forward_mode_are_held_against_their_values() -> None:

@@ -11,14 +11,18 @@ import torch
 from torch import Tensor
 
 from subgrad.clarke.cuts import Handler, is_differentiated, note_another_way, note_reading
+from subgrad.clarke.passes import Look
+from subgrad.clarke.wide import NARROW
 
 
 def cast(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """`to`, `type`, `long` and so on: what they return says which type was asked for."""
     out = func(*args, **kwargs)
-    if not isinstance(out, Tensor) or out.is_floating_point() or out.is_complex():
-        return out
     x = args[0] if args else kwargs["self"]
+    if not isinstance(out, Tensor) or out.is_floating_point() or out.is_complex():
+        if isinstance(current, Look) and isinstance(out, Tensor) and out.dtype in NARROW and x.dtype is torch.float64:
+            current.narrows = True
+        return out
     if not is_differentiated(x):
         return out
     note_another_way(current)
@@ -54,6 +58,7 @@ def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 CASTS: dict[str, Handler] = {
     **dict.fromkeys(("to", "_to_copy", "type", "type_as", "bool", "byte", "char", "short", "int", "long"), cast),
+    **dict.fromkeys(("float", "half", "bfloat16"), cast),
     **dict.fromkeys(("__bool__", "__nonzero__", "is_nonzero"), asked),
     **dict.fromkeys(("copy_", "__setitem__"), written),
 }

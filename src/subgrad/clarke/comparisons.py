@@ -71,7 +71,7 @@ def _ties(call: Call, tol: float) -> Tensor:
         return torch.zeros((), dtype=torch.bool, device=one.device)
     if tol == 0:
         # What is masked with an infinity is not about to move.
-        return (one == other) & (one.abs() != torch.inf)
+        return (one == other) & (one != torch.inf) & (one != -torch.inf)
     return (one - other).abs() <= tol
 
 
@@ -173,7 +173,8 @@ class Jumping(Rule):
 
     def _met(self, call: Call) -> Tensor:
         x = call.arguments["self"]
-        return torch.stack([kink.hits(call.arguments).expand_as(x) for kink in _jumps(call)]).any(0)
+        met = [kink.hits(call.arguments) for kink in _jumps(call)]
+        return torch.stack(torch.broadcast_tensors(x != x, *met)).any(0)
 
     def decide(self, call: Call, at: Decide) -> Tensor | None:
         for name in call.op.tensor_names:

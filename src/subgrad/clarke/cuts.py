@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from subgrad.clarke import passes
 from subgrad.clarke.linear import dual, tangent, with_tangent
 from subgrad.clarke.passes import Decide, Look, Replay
-from subgrad.clarke.refused import IsRead, Refused, here
+from subgrad.clarke.refused import Refused, here
 
 # How a call is made in a pass: given the pass, the function and its arguments.
 Handler = Callable[[Any, Any, Any, Any], Any]
@@ -61,7 +61,7 @@ def note_a_cut(current: Any, name: str) -> None:
 
 def note_another_way(current: Any) -> None:
     """The call is made in another way than the program says, and has to be in the replay as well."""
-    if isinstance(current, Decide):
+    if isinstance(current, Look | Decide):
         current.is_watched = True
 
 
@@ -129,11 +129,9 @@ def joined(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def read(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    if reaches(args, kwargs):
-        raise IsRead(
-            f"{name_of(func)}() at {here()} takes a number out of the program, and what Python makes of it cannot be "
-            "followed. Compare tensors instead; return what is to be shown with has_aux=True."
-        )
+    """A number leaves the program: to be shown, or to come back as a constant, which the values tell."""
+    if isinstance(current, Look) and reaches(args, kwargs):
+        current.reads.note(f"{name_of(func)}()")
     note_reading(current)
     return func(*args, **kwargs)
 
@@ -223,6 +221,7 @@ def aligned(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
 def hooked(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Hooks on gradients, of which a run without a graph has none; what they change the certificate finds."""
     x = _first(args, kwargs)
+    note_another_way(current)
     if not isinstance(current, Look | Replay) and not x.requires_grad:
         return None if name_of(func) == "retain_grad" else RemovableHandle({})
     if isinstance(current, Look) and name_of(func) == "register_hook" and is_differentiated(x):

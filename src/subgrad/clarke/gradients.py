@@ -20,7 +20,7 @@ from subgrad.clarke.linear import carrying_tangents, tangent
 from subgrad.clarke.nearby import NOT_FOLLOWED, answers_nearby
 from subgrad.clarke.passes import Decide, lines
 from subgrad.clarke.program import Program
-from subgrad.clarke.refused import IsRead, Jumps, Refused, defined_at
+from subgrad.clarke.refused import Jumps, Refused, defined_at
 from subgrad.clarke.search import Found, Memory, as_refusal, find
 from subgrad.clarke.surroundings import by_itself
 from subgrad.kinks.kink import unknown
@@ -306,7 +306,7 @@ def _jvp(program: Program, direction: list[Tensor], tol: float, has_aux: bool) -
         leaves, shape = pytree.tree_flatten(value)
         try:
             found = _from_rules(program, direction, leaves, tol)
-        except (Jumps, IsRead):
+        except Jumps:
             raise
         except Exception as error:
             limits = None if tol else derivative_limit(program, direction)
@@ -357,14 +357,18 @@ def _are_what_values_do(program: Program, direction: list[Tensor], slopes: list[
 def _slopes(
     program: Program, current: Decide, direction: list[Tensor], leaves: list[Any]
 ) -> tuple[list[Tensor], list[str]]:
-    with carrying_tangents():
-        out, _ = program.with_tangents(current, direction)
+    with carrying_tangents(and_a_graph=program.differentiates):
+        if program.differentiates:
+            _, out = program.with_both(current, direction)
+        else:
+            out, _ = program.with_tangents(current, direction)
         duals = pytree.tree_leaves(out)
         moved = [tangent(each) for each in duals]
         found = [
-            torch.zeros_like(leaf) if each is None else each.clone() for leaf, each in zip(leaves, moved, strict=True)
+            torch.zeros_like(leaf) if each is None else each.detach().clone()
+            for leaf, each in zip(leaves, moved, strict=True)
         ]
-        reached = [forward_ad.unpack_dual(each).primal.clone() for each in duals]
+        reached = [forward_ad.unpack_dual(each).primal.detach().clone() for each in duals]
     for value, other in zip(leaves, reached, strict=True):
         if value.is_floating_point():
             check_values(value, other, current, program.line)

@@ -116,15 +116,21 @@ class Look:
         sites: all that were met, and their flags.
         leaks: where derivatives were cut: only the tangents can tell whether that matters.
         fused: where random numbers were drawn in a way that the tangent pass cannot repeat.
+        reads: where numbers left the program.
         differentiates: the program takes gradients itself.
+        narrows: the program computes in less than double precision.
+        is_watched: the program called what is done in another way in every pass.
         keep: told of every tensor that is about to be written into.
     """
 
     tol: float
     sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
     leaks: Noted = field(default_factory=Noted)
+    reads: Noted = field(default_factory=Noted)
     fused: Noted = field(default_factory=Noted)
     differentiates: bool = False
+    narrows: bool = False
+    is_watched: bool = False
     keep: Callable[[Any], None] = _nothing
 
     rules = RULES

@@ -118,7 +118,7 @@ def _hit(kink: Kink, arguments: Mapping[str, Any], tol: float) -> Tensor:
     if isinstance(kink.set, Slopes):
         return (arguments["self"] - kink.place_value(arguments)).abs() <= tol
     # "==" of the table, with the tolerance.
-    near = {name: _Near(arguments[name], tol) for name in kink.set.candidates}
+    near = {name: _Near(each, tol) for name, each in arguments.items() if isinstance(each, Tensor)}
     return kink.hits({**arguments, **near})
 
 

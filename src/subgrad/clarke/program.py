@@ -44,6 +44,8 @@ class Program:
         is_random: it draws random numbers.
         is_known: it has been run once.
         differentiates: it takes gradients itself, for which it needs leaves that require them.
+        narrows: it computes in less than double precision, or may do so with numbers that it reads.
+        is_watched: it calls what is done in another way in every pass.
     """
 
     call: Callable[[list[Tensor]], tuple[Any, Any]]
@@ -56,6 +58,8 @@ class Program:
     is_random: bool = False
     is_known: bool = False
     differentiates: bool = False
+    narrows: bool = False
+    is_watched: bool = False
 
     def __post_init__(self) -> None:
         _prepare()
@@ -103,7 +107,8 @@ class Program:
             found = self._plain(current)
         self._note_one_run()
         if isinstance(current, Look):
-            self.differentiates = current.differentiates
+            self.differentiates, self.narrows = current.differentiates, current.narrows or bool(current.reads)
+            self.is_watched = current.is_watched
         return found
 
     def _note_one_run(self) -> None:
@@ -140,6 +145,8 @@ class Program:
         except WritesIntoArgument as error:
             self._is_about_to_copy(error)
             raise MustLook from None
+        finally:
+            self.is_watched |= current.is_watched
 
     def with_both(self, current: Decide, direction: Vector) -> tuple[list[Tensor], Any]:
         """Run it on values and tangents while recording its graph, which costs more: the leaves and the value."""
@@ -184,14 +191,12 @@ class Program:
     @property
     def may_be_widened(self) -> bool:
         """Whether to run it in double precision would say more; but random numbers would be other ones."""
-        return not self.is_random and any(leaf.dtype in NARROW for leaf in self.leaves)
+        return not self.is_random and (self.narrows or any(leaf.dtype in NARROW for leaf in self.leaves))
 
     def evaluate(self) -> tuple[Any, Any]:
         """Its value, and the rest."""
-        with torch.no_grad(), Scope(_TORCH), eager(), self._beside():
-            found = self.call([leaf.detach().clone() for leaf in self.leaves])
-        self._note_one_run()
-        return found
+        _, value, aux = self.plain(Look(0.0))
+        return pytree.tree_map_only(Tensor, Tensor.detach, (value, aux))
 
     def moved(self, direction: Vector, step: float, wide: bool) -> Any:
         """The value a little further on, in double precision if it is to be wide."""
@@ -204,7 +209,7 @@ class Program:
     @contextmanager
     def _beside(self) -> Iterator[None]:
         """A run at another point, for its values alone."""
-        if self.is_known and not self.written:  # earlier passes have seen that there is nothing to put back
+        if self.is_known and not (self.written or self.is_watched):  # earlier passes have seen that it is plain
             yield
             return
         current = Beside(self.written.keep)

@@ -21,10 +21,6 @@ class Jumps(Refused):
     """The program jumps at the point: it has no generalised gradient."""
 
 
-class IsRead(Refused):
-    """A number leaves the program, and nobody can follow it."""
-
-
 def defined_at(function: Any) -> str:
     """The line at which a program begins; for what has none, the line that is running."""
     while isinstance(function, partial):

@@ -33,7 +33,7 @@ from subgrad.clarke.nearby import (
 )
 from subgrad.clarke.passes import Decide, DoesNotRepeat, Look, Site, lines, read
 from subgrad.clarke.program import MustLook, Program, Vector, gradient_of
-from subgrad.clarke.refused import IsRead, Jumps, Refused, defined_at, where_raised
+from subgrad.clarke.refused import Jumps, Refused, defined_at, where_raised
 
 
 @dataclass(frozen=True)
@@ -153,10 +153,14 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     looked, flags, leaves, value, aux = look(program, tol)
     kinks = sum(flags)
     expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
-    branches = _branches(expected, looked.leaks)
+    branches = _branches(expected, [*looked.leaks, *looked.reads])
     if not kinks and not certify:
-        gradient = gradient_of(value, leaves)
-        if not looked.leaks or branches in memory.passed or (not tol and _is_what_values_do(program, gradient, seed)):
+        gradient = _plain_gradient(value, leaves, program)
+        if (
+            not (looked.leaks or looked.reads)
+            or branches in memory.passed
+            or (not tol and _is_what_values_do(program, gradient, seed))
+        ):
             memory.passed.add(branches)
             return Found(gradient, value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
@@ -173,9 +177,18 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
         for each in (found.direction, *others):
             check_continuity_sharply(program, each, found.slope or 0.0, search.turned or [program.line])
     memory.passed.add(branches)
-    if aux is None and not search.at_once and search.error is None:
+    if aux is None and not (search.at_once or search.error or looked.reads):
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
     return replace(found, value=value, aux=aux, kinks=kinks)
+
+
+def _plain_gradient(value: Tensor, leaves: Sequence[Tensor], program: Program) -> tuple[Tensor | None, ...]:
+    try:
+        return gradient_of(value, leaves)
+    except RuntimeError as error:  # as of operators that torch does not differentiate
+        if "not implemented" not in str(error):
+            raise
+        raise as_refusal(error, program) from error
 
 
 def _is_what_values_do(program: Program, gradient: Sequence[Tensor | None], seed: int) -> bool:
@@ -305,7 +318,7 @@ class _Search:
                 return self.along(ahead)
             except NotGeneric:
                 return self.along(random_direction(leaves, seed))
-        except (Jumps, IsRead):
+        except Jumps:
             raise
         except Exception as error:  # the plain run has raised nothing: what is raised here comes of how it is run
             if self.tol:
@@ -345,7 +358,7 @@ class _Search:
         return found
 
     def _doubtful(self, current: Decide) -> list[str]:
-        return list(dict.fromkeys([*self.looked.leaks, *current.leaks])) or [self.program.line]
+        return list(dict.fromkeys([*self.looked.leaks, *self.looked.reads, *current.leaks])) or [self.program.line]
 
     def _decided_nearby(self, ahead: Vector, line: str) -> tuple[Found, Decide]:
         """Values and derivatives both tie: two runs a little further on answer, and must lead to one gradient."""

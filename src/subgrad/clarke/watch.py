@@ -37,6 +37,7 @@ from subgrad.clarke.harmless import ONE_BY_ONE, is_harmless
 from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.searches import SEARCHES
 from subgrad.clarke.spelled import SPELLED
+from subgrad.clarke.wide import NARROW
 from subgrad.clarke.written import WRITING, target
 
 HANDLERS: dict[str, Handler] = {**CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH_CUTS}
@@ -96,6 +97,8 @@ class Watch(TorchFunctionMode):
                 self.current.leaks.note(f"{name_of(func)} under no_grad")
         elif isinstance(out, Tensor) and out.requires_grad:
             _differentiable.add(func)
+            if out.dtype in NARROW:
+                self.current.narrows = True
         elif func not in _harmless:
             if _is_cut(out):
                 self._note(func, args, kwargs)

@@ -40,7 +40,8 @@ class StandIn(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         out = func(*self._other(args), **{name: self._other(each) for name, each in (kwargs or {}).items()})
         if self.wide and isinstance(out, Tensor) and out.dtype in NARROW and not any(map(_is_tensor, args)):
-            return out.double()  # made without a dtype
+            # Made without a dtype; numbers that the program has read may have more digits.
+            return func(*args, **{**(kwargs or {}), "dtype": torch.float64}) if func is torch.tensor else out.double()
         return out
 
     def _other(self, given: Any) -> Any:
