@@ -106,13 +106,18 @@ class Probe:
     direction: tuple[int, ...]
     tol: float = 0.0
 
-    def said(self) -> tuple[Said, Said]:
-        """Of the element and of the derivative in a direction."""
-        return _said(self._element), _said(self._derivative)
+    def said(self) -> tuple[Said, Said, Said]:
+        """Of the element, of the derivative in a direction, and of the gradient once the program is known."""
+        return _said(self._element), _said(self._derivative), _said(self._known)
 
     def _element(self) -> list[float]:
         found = subgrad.element(self.function, seed=len(self.name), tol=self.tol)(self.point)
-        return [*found.gradient.flatten().tolist(), found.slope, found.product]
+        return [*found.gradient.flatten().tolist(), found.slope, found.product, float(found.extrapolated)]
+
+    def _known(self) -> list[float]:
+        gradient = subgrad.grad(self.function, seed=len(self.name), tol=self.tol)
+        gradient(self.point)
+        return gradient(self.point).flatten().tolist()
 
     def _derivative(self) -> list[float]:
         ahead = torch.tensor(self.direction, dtype=self.point.dtype).reshape(self.point.shape)
@@ -184,20 +189,23 @@ def _parameters(names: tuple[str, ...], width: int, given: dict[str, float]) -> 
     return tuple((name, everything[name]) for name in names)
 
 
-def record() -> dict[str, tuple[Said, Said]]:
+def record() -> dict[str, tuple[Said, Said, Said]]:
     _prepare()
     return {probe.name: probe.said() for probe in probes()}
 
 
 def changes(before: dict[str, Any]) -> dict[str, list[str]]:
-    """Probes by what became of them: "wrong", "refused", "died", or "other" where a result differs and is right."""
+    """Probes by what became of them: "wrong", "refused", "died", or "other" where a result differs and is right.
+
+    What is right only because the certificate has refused the rule, so that it is extrapolated, counts as refused.
+    """
     _prepare()
     found: dict[str, list[str]] = {"wrong": [], "refused": [], "died": [], "other": []}
     for probe in probes():
         for which, (was, now) in enumerate(zip(before[probe.name], probe.said(), strict=True)):
             if not _same(was, now):
                 found[_kind(probe, which, was, now)].append(
-                    f"{probe.name}{' jvp' * which}: {now[:4]}, before {was[:4]}"
+                    f"{probe.name}{('', ' jvp', ' known')[which]}: {now[:4]}, before {was[:4]}"
                 )
     return found
 
@@ -218,17 +226,26 @@ def _same(was: Said, now: Said) -> bool:
 def _kind(probe: Probe, which: int, was: Said, now: Said) -> str:
     if now[0] != "ok":
         return now[0] if was[0] == "ok" else "other"
+    if is_wrong(probe, which, now):
+        return "wrong"
+    return "refused" if which == 0 and was[0] == "ok" and now[-1] > was[-1] else "other"
+
+
+def is_wrong(probe: Probe, which: int, now: Said) -> bool:
+    """Whether what was said, which is no refusal, is sharply contradicted by the values."""
     if probe.program is None:
-        return "wrong" if which or _case_is_missed(probe) else "other"
-    if which:
-        ahead = [float(each) for each in probe.direction[: len(probe.program.point)]]
-        doubt = doubt_of_slope(probe.program.value, list(probe.program.point), ahead, now[1])
-        return "wrong" if doubt and doubt.is_sharp else "other"
-    found = subgrad.element(probe.function, seed=len(probe.name), tol=probe.tol)(probe.point)
-    x, v = list(probe.program.point), found.direction.flatten().tolist()
-    doubts = [doubt_of_slope(probe.program.value, x, v, found.slope)]
-    doubts += doubts_of_gradient(probe.program.value, x, v, found.gradient.flatten().tolist())
-    return "wrong" if any(each and each.is_sharp for each in doubts) else "other"
+        return which == 1 or _case_is_missed(probe)
+    value, x = probe.program.value, list(probe.program.point)
+    if which == 1:
+        ahead = [float(each) for each in probe.direction[: len(x)]]
+        doubts = [doubt_of_slope(value, x, ahead, now[1])]
+    else:
+        found = subgrad.element(probe.function, seed=len(probe.name), tol=probe.tol)(probe.point)
+        v = found.direction.flatten().tolist()
+        gradient = found.gradient.flatten().tolist() if which == 0 else now[1:]
+        slope = found.slope if which == 0 else sum(a * b for a, b in zip(gradient, v, strict=True))
+        doubts = [doubt_of_slope(value, x, v, slope), *doubts_of_gradient(value, x, v, gradient)]
+    return any(each is not None and each.is_sharp for each in doubts)
 
 
 def _case_is_missed(probe: Probe) -> bool:

@@ -170,7 +170,9 @@ def test_handled_functions_are_refused_or_noted_or_have_a_result_that_is_decided
         answers = [each for each in numbers if not each.is_floating_point() and not each.is_complex()]
         assert all(each.requires_grad for each in real) or current.leaks or refusal or last(name) in CONSTANT
         decides = answers or isinstance(out, bool | int | float | complex)
-        assert not decides or current.sites or current.leaks or current.reads or refusal or last(name) in DIFFERS_AT_ONCE
+        assert (
+            not decides or current.sites or current.leaks or current.reads or refusal or last(name) in DIFFERS_AT_ONCE
+        )
 
 
 CONSTANT = ("full_like", "new_full", "type_as")  # of the shape or the type of what is differentiated

@@ -35,9 +35,11 @@ STEPS_AS_IT_IS = {torch.float64: STEPS, torch.float32: (-8, -10, -6, -12, -4), t
 # And how far beside it, of the step: a kink that moves along the direction by a smaller part is crossed there.
 BESIDE_STEPS = (
     *((-20, -10), (-23, -10), (-20, -17), (-16, -17), (-18, -20), (-12, -22), (-9, -26)),
-    *((-26, -8), (-30, -6), (-34, -5), (-37, -4)),
+    *((-26, -8), (-30, -6), (-34, -5), (-37, -4), (-12, -5), (-15, -5), (-18, -5)),
 )
-BESIDE_STEPS_IN_SINGLE = ((-17, -10), (-20, -10), (-17, -17), (-12, -17), (-9, -20), (-23, -8))
+BESIDE_STEPS_IN_SINGLE = (
+    *((-17, -10), (-20, -10), (-17, -17), (-12, -17), (-9, -20), (-23, -8), (-8, -5), (-11, -5), (-14, -5)),
+)
 BESIDE_STEPS_AS_IT_IS = ((-8, -3), (-6, -4), (-4, -2))
 SHARES = {torch.float64: 1e-5, torch.float32: 2e-3, torch.float16: 0.05, torch.bfloat16: 0.1}  # of what is summed
 
@@ -155,7 +157,11 @@ class Values:
     def agree_nearest(self, slope: float, value: float, size: Sizes) -> bool:
         """Whether they do at the smallest step at which rounding does not hide it: nothing may turn in between."""
         scale = abs(slope) + size.moved
-        noise = self.rounding * (8 * abs(value) + 4 * size.here)
+        scale = 0.0 if scale <= self.rest else scale
+        largest = max(
+            (float(leaf.abs().nan_to_num(0, 0, 0).amax()) for leaf in self.program.leaves if leaf.numel()), default=0.0
+        )
+        noise = self.rounding * (8 * abs(value) + 4 * size.here + 4 * largest * scale)
         step = max(100 * noise / scale, 2.0**-60) if scale else 2.0**-30
         further, near = (self._value(power * step) for power in (2, 1))
         gap = abs((further - near) / step - slope)

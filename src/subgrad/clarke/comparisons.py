@@ -49,7 +49,7 @@ class Comparison(Rule):
             answer = torch.where(ties & (ahead != 0), ANSWERS[name](ahead), by_values)
             further = at.further(call)
             answer = answer if further is None else torch.where(still, further, answer)
-            at.answered(name, still, answer ^ by_values)
+            at.answered(name, ties, still, answer ^ by_values)
             call.memo["moving"] = ties & ~still
             return answer
 
@@ -104,7 +104,7 @@ class Truth(Rule):
             answer = torch.where(ties & ~still, ahead < 0 if self.below else ahead != 0, by_values)
             further = at.further(call)
             answer = answer if further is None else torch.where(still, further[name], answer)
-            at.answered(call.op.op.partition(".")[0], still, answer ^ by_values)
+            at.answered(call.op.op.partition(".")[0], ties, still, answer ^ by_values)
             return answer
 
     def note(self, call: Call, out: Any) -> dict[str, Tensor]:
@@ -146,7 +146,7 @@ class Copysign(Pointwise):
             still = ties & (ahead == 0)
             further = at.further(call)
             ahead = ahead if further is None else torch.where(still, further, ahead)
-            at.answered("copysign", still, ties)
+            at.answered("copysign", ties, still, ties)
             other = torch.where(ties & (ahead != 0), ahead, other)
             other = torch.where(ties & (ahead == 0), torch.copysign(torch.ones_like(other), other), other)
         return other, super().decide(_with_other(call, other), at)
@@ -186,7 +186,7 @@ class Jumping(Rule):
             ahead = torch.sign(moved)
             hit = self._met(call)
             still = hit & (ahead == 0)
-            at.answered(call.op.op.partition(".")[0], still, hit)
+            at.answered(call.op.op.partition(".")[0], hit, still, hit)
             limits = torch.finfo(x.dtype)
             step = (x.abs() * limits.eps).clamp(min=limits.tiny)
             further = at.further(call)
@@ -200,10 +200,13 @@ class Jumping(Rule):
         if not out.is_floating_point():
             return out
         with values():
-            # The limit from that side, not the value beside it: what ties with it later is to tie exactly.
-            further = call.native({**call.arguments, "self": x + 2 * branch})
-            limit = torch.where(branch == 0, out, 2 * out - further)
+            limit = self._limit(call, branch, out)
         return valued(out, limit)
+
+    def _limit(self, call: Call, branch: Tensor, out: Tensor) -> Tensor:
+        """From that side, not the value beside it: what ties with it later is to tie exactly."""
+        further = call.native({**call.arguments, "self": call.arguments["self"] + 2 * branch})
+        return torch.where(branch == 0, out, 2 * out - further)
 
     def note(self, call: Call, out: Tensor) -> Tensor:
         return out
@@ -231,22 +234,6 @@ def _jumps(call: Call) -> list[Any]:
     return [kink for kink in rows if kink.applies(call.arguments)]
 
 
-class Searching(Jumping):
-    """The rule of `searchsorted` and `bucketize`, which jump where a number meets a boundary."""
-
-    def __init__(self, boundaries: str):
-        self.boundaries = boundaries
-
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
-        return self._met(call).any()
-
-    def _met(self, call: Call) -> Tensor:
-        x, boundaries = call.arguments["self"], call.arguments[self.boundaries]
-        if boundaries.ndim > 1:
-            boundaries = boundaries.unsqueeze(-2)
-        return (x.unsqueeze(-1) == boundaries).any(-1)
-
-
 class Stepping(Jumping):
     """The rule of what only steps, and has no forward mode: its derivative is 0 wherever it has one."""
 
@@ -254,7 +241,8 @@ class Stepping(Jumping):
 
     def along(self, call: Call, branch: Tensor) -> Any:
         with values():
-            return super().along(call, branch)
+            out = call.native({**call.arguments, "self": call.arguments["self"] + branch})
+            return self._limit(call, branch, out) if out.is_floating_point() else out
 
 
 class Steep(Jumping):
@@ -284,9 +272,3 @@ class Surrogate(Steep):
         raise Refused(
             f"{call.op.op} at {here()}: its gradient in torch is a straight-through slope, not that of the function."
         )
-
-
-SEARCHES: dict[str, Any] = {
-    "searchsorted.Tensor": Searching("sorted_sequence"),
-    "bucketize.Tensor": Searching("boundaries"),
-}

@@ -42,7 +42,7 @@ def _limits(sample: Sample, wide: bool, allowed: float) -> Iterator[list[Tensor]
         table = [sample(step / 2**number, wide) for number in range(COUNT)]
         before, last = _extrapolated(table[1:]), _extrapolated(table)
         if all(bool(each.isfinite().all()) for each in last):
-            scale = max((float(each.abs().amax()) for each in last if each.numel()), default=0.0)
+            scale = max((float(each.abs().amax()) for each in (*last, *table[0]) if each.numel()), default=0.0)
             gap = max(
                 (float((a - b).abs().amax()) for a, b in zip(before, last, strict=True) if a.numel()), default=0.0
             )

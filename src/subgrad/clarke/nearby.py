@@ -49,7 +49,7 @@ def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: floa
     apart = abs(behind - here)
     if apart > 64 * eps * (abs(here) + abs(behind)) + 8 * abs(step * slope):
         behind = float(program.moved(ahead, step / 8, wide=False))
-        if abs(behind - here) > apart / 2:
+        if abs(behind - here) > max(apart / 2, 64 * eps * (abs(here) + abs(behind))):
             raise jumps(here, behind, turned)
 
 
@@ -60,7 +60,7 @@ def check_reaches(program: Program, ahead: Vector, value: Tensor, slope: float) 
     ahead_of = float(program.moved(ahead, step, wide=False))
     if abs(ahead_of - here) > 64 * eps * (abs(here) + abs(ahead_of)) + 8 * abs(step * slope):
         nearer = float(program.moved(ahead, step / 8, wide=False))
-        if abs(nearer - here) > abs(ahead_of - here) / 2:
+        if abs(nearer - here) > max(abs(ahead_of - here) / 2, 64 * eps * (abs(here) + abs(nearer))):
             raise jumps(here, ahead_of, [program.line])
 
 
@@ -78,7 +78,7 @@ def check_continuity_sharply(program: Program, ahead: Vector, slope: float, turn
     eps = torch.finfo(torch.float64).eps if wide else eps
     if apart.gap > 64 * eps * apart.size + 8 * step * abs(slope):
         nearer = _apart(program, ahead, step / 8, wide)
-        if nearer.gap > apart.gap / 2:
+        if nearer.gap > max(apart.gap / 2, 64 * eps * nearer.size):
             raise jumps(nearer.below, nearer.above, turned)
 
 

@@ -137,8 +137,7 @@ class Look:
 
     def run(self, rule: Rule, call: Call) -> Any:
         rule.keep(call, self.keep)
-        if peek_interpreter_stack() is not None:  # values of a transform's level cannot be looked at
-            self.leaks.note(f"{call.op.op.partition('.')[0]} inside a torch.func transform")
+        if peek_interpreter_stack() is not None:  # values of a transform's level cannot be looked at; `Watch` notes it
             return call.run()
         if not differentiated(call):
             return call.run()
@@ -186,7 +185,8 @@ class Decide:
         noted: by a run nearby.
         undecided: flags of comparisons whose value and tangent both tie, and where they stand in the program.
         unexpected: numbers and flags of sites that met none in the plain run.
-        changed: flags of what answered otherwise than its values say, and where it stands: the program may jump there.
+        changed: flags of what answered otherwise than its values say, and where it stands.
+        tied: flags of all that may answer otherwise nearby, and where it stands: the program may jump there.
         contradicted: flags of decisions that the operator's own values contradict, and where they stand.
         factors: of those parts of the direction that are products.
         leaks: as for the plain run.
@@ -209,6 +209,7 @@ class Decide:
     undecided: list[tuple[Tensor, str]] = field(default_factory=list)
     unexpected: list[tuple[int, Tensor | bool]] = field(default_factory=list)
     changed: list[tuple[Tensor, str]] = field(default_factory=list)
+    tied: list[tuple[Tensor, str]] = field(default_factory=list)
     contradicted: list[tuple[Tensor, str]] = field(default_factory=list)
     factors: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     leaks: Noted = field(default_factory=Noted)
@@ -307,12 +308,7 @@ class Decide:
             raise NotGeneric
 
     def note_indices(self, found: Tensor, undecided: Tensor, name: str) -> None:
-        if self.nearby is not None:  # which has answered
-            return
-        flag = some(undecided)
-        if flag.is_cpu and not flag:  # where there is nothing to wait for
-            return
-        self.indices[_memory(found)] = (found, flag, f"{name} at {here()}")
+        self.indices[_memory(found)] = (found, some(undecided), f"{name} at {here()}")
 
     def note_use(self, args: Any) -> None:
         """Values of tied entries are the same, and their indices are not."""
@@ -321,10 +317,13 @@ class Decide:
                 self.note_use(each)
             elif isinstance(each, Tensor) and not each.is_floating_point() and _memory(each) in self.indices:
                 _, flag, line = self.indices.pop(_memory(each))
-                self.undecided.append((flag, line))
+                self.tied.append((torch.ones_like(flag), line))
+                if self.nearby is None:  # which would have answered
+                    self.undecided.append((flag, line))
 
-    def answered(self, name: str, undecided: Tensor, changed: Tensor) -> None:
+    def answered(self, name: str, tied: Tensor, undecided: Tensor, changed: Tensor) -> None:
         line = f"{name} at {here()}"
+        self.tied.append((tied.any(), line))
         if self.nearby is None:
             self.undecided.append((undecided.any(), line))
         self.changed.append((changed.any(), line))

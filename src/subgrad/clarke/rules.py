@@ -9,7 +9,6 @@ from subgrad.clarke.by_hand import BY_HAND
 from subgrad.clarke.cells import CELLS
 from subgrad.clarke.comparisons import (
     COMPARISONS,
-    SEARCHES,
     TRUTHS,
     Comparison,
     Copysign,
@@ -64,7 +63,6 @@ OF_KINKS: dict[str, Rule] = {**EXTREMES, **RANKED, **POOLS, **NORMS, **LOSSES, *
 BESIDE_KINKS: dict[str, Rule] = {
     **EXTREMES,
     **RANKED,
-    **SEARCHES,
     **TRUTHS,
     **BY_HAND,
     **AROUND,

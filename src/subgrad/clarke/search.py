@@ -48,6 +48,7 @@ class Found:
         direction: that decided the branches; None where there was nothing to decide.
         slope: the derivative of the program in that direction, from the tangent pass.
         product: the gradient times the direction, which is the same up to rounding.
+        extrapolated: no rule led to it, but torch's own gradients nearby did.
     """
 
     gradient: tuple[Tensor | None, ...]
@@ -57,6 +58,7 @@ class Found:
     direction: tuple[Tensor, ...] | None = None
     slope: float | None = None
     product: float | None = None
+    extrapolated: bool = False
 
 
 def look(program: Program, tol: float) -> tuple[Look, list[bool], list[Tensor], Tensor, Any]:
@@ -97,6 +99,7 @@ class Memory:
     Attributes:
         expected: the sites of the last run, and whether they met a kink.
         passed: what has been held against the program's values, and need not be again.
+        plain: what meets no kink, and where torch's gradient was seen to be that of the values.
         without_rules: what rules do not lead through.
         asks_nearby: comparisons tied in value and tangent.
         drawn: what a direction was drawn for, the direction, and its version.
@@ -105,6 +108,7 @@ class Memory:
     expected: list[tuple[Site, bool]] | None = None
     tol: float = 0.0
     passed: set[int] = field(default_factory=set)
+    plain: set[int] = field(default_factory=set)
     without_rules: set[int] = field(default_factory=set)
     asks_nearby: bool = False
     drawn: tuple[Any, Direction, int] | None = None
@@ -156,12 +160,9 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     branches = _branches(expected, [*looked.leaks, *looked.reads])
     if not kinks and not certify:
         gradient = _plain_gradient(value, leaves, program)
-        if (
-            not (looked.leaks or looked.reads)
-            or branches in memory.passed
-            or (not tol and _is_what_values_do(program, gradient, seed))
-        ):
-            memory.passed.add(branches)
+        is_plain = not (looked.leaks or looked.reads or looked.differentiates) or branches in memory.plain
+        if is_plain or (not tol and _is_what_values_do(program, gradient, seed)):
+            memory.plain.add(branches)
             return Found(gradient, value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
     certify = not tol and branches not in memory.passed
@@ -236,7 +237,7 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
     if certify:
         hold_against_values(gradient, slope, along, [program.line])
         memory.passed.add(branches)
-    turned = lines(current.changed)
+    turned = lines(current.tied)
     if turned and not memory.tol:
         check_continuity(program, ahead, value, slope, turned)
     return Found(gradient, value, None, kinks, tuple(ahead), slope, product)
@@ -289,7 +290,7 @@ class _Search:
         certify: hold what is found against the values of operators and of the program.
         is_random: the direction is; beside one that is given, other branches may be as near as it gets.
         at_once: decide and record in one pass, which costs more, since a replay could not follow.
-        turned: the lines at which comparisons or jumps answered otherwise than their values say.
+        turned: the lines at which comparisons, indices or jumps tied.
         asks_nearby: some could not decide by derivatives.
         error: why rules did not lead to an element.
     """
@@ -333,7 +334,8 @@ class _Search:
         if gradient is None or not self._is_limit(gradient, ahead):
             raise as_refusal(self.error, self.program) from self.error
         slope = product_of(gradient, ahead)
-        return Found(tuple(gradient), self.value, slope=slope, product=slope, direction=tuple(ahead))
+        found = Found(tuple(gradient), self.value, slope=slope, product=slope, direction=tuple(ahead))
+        return replace(found, extrapolated=True)
 
     def _is_limit(self, gradient: Sequence[Tensor], ahead: Vector) -> bool:
         size = sizes(gradient, ahead, self.program.leaves)
@@ -350,7 +352,7 @@ class _Search:
         self.asks_nearby = bool(undecided)
         if undecided:
             found, current = self._decided_nearby(ahead, undecided[0])
-        self.turned = lines(current.changed)
+        self.turned = lines(current.tied)
         if self.certify:
             assert found.slope is not None
             along = Values(self.program, ahead)

@@ -55,7 +55,8 @@ def _judged(at: Decide, name: str, basis: Any, native: tuple[Tensor, ...], vanis
     known = torch.finfo(native[0].dtype).eps ** 0.5
     pairs = zip(basis.outputs, native, strict=True)
     changed = torch.stack([((one - other).abs() > known).any() for one, other in pairs]).any()
-    at.answered(name, torch.zeros_like(changed), changed if vanish is None else changed | vanish.any())
+    turned = changed if vanish is None else changed | vanish.any()
+    at.answered(name, turned, torch.zeros_like(turned), turned)
     # Values that follow are those of the plain run up to rounding: what ties there may not tie to the bit here.
     size = max(1.0, *(float(each.abs().max()) for each in native))
     at.tol = max(at.tol, 4 * native[-1].shape[-1] * torch.finfo(native[0].dtype).eps * size)

@@ -74,8 +74,12 @@ class Watch(TorchFunctionMode):
             found = self._by_formula(func, args, kwargs)
             if found is not None:
                 return found
-        elif self.looks and func is torch.autograd.grad:
-            self.current.differentiates = True
+        elif self.looks:
+            if func is torch.autograd.grad:
+                self.current.differentiates = True
+            elif not self.current.leaks and peek_interpreter_stack() is not None:
+                # Derivatives bend where operators do not, and have no rules.
+                self.current.leaks.note(f"{name_of(func)} inside a torch.func transform")
         if func in WRITING or (kwargs and "out" in kwargs):
             self.current.keep(target(func, args, kwargs or {}))
         handler = _handlers.get(func, _UNKNOWN)
