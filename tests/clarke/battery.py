@@ -76,6 +76,7 @@ LINES = (
     "F.scaled_dot_product_attention(x.view(1, 3, 2).relu(), x.view(1, 3, 2), x.view(1, 3, 2), is_causal=True).sum()",
 )
 LINE_POINTS = ((0.0,) * 6, (1.0, -1.0, 1.0, 0.0, 0.0, 2.0), (0.5, 0.5, -0.5, 1.0, 1.0, 0.0))
+STRIDE = 47
 NEAR, TOLERANCE = 1e-7, 1e-5  # how far tied quantities are apart where a tolerance is given
 
 
@@ -197,11 +198,15 @@ def record() -> dict[str, tuple[Said, Said, Said]]:
 def changes(before: dict[str, Any]) -> dict[str, list[str]]:
     """Probes by what became of them: "wrong", "refused", "died", or "other" where a result differs and is right.
 
-    What is right only because the certificate has refused the rule, so that it is extrapolated, counts as refused.
+    What is right only because the certificate has refused the rule, so that it is extrapolated, counts as refused. One
+    that is not "other" is enough. Programs are taken in an order in which neighbours have little in common.
     """
     _prepare()
     found: dict[str, list[str]] = {"wrong": [], "refused": [], "died": [], "other": []}
-    for probe in probes():
+    every = list(probes())
+    for probe in (each for start in range(STRIDE) for each in every[start::STRIDE]):
+        if found["wrong"] or found["refused"] or found["died"]:
+            return found
         for which, (was, now) in enumerate(zip(before[probe.name], probe.said(), strict=True)):
             if not _same(was, now):
                 found[_kind(probe, which, was, now)].append(
