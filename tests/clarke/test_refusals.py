@@ -94,6 +94,7 @@ READ: dict[str, Function] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True")
 @pytest.mark.parametrize("kind", READ)
 def test_where_numbers_are_read_values_nearby_tell_what_follows(kind: str) -> None:
     program: Function = lambda x: READ[kind](x) * x[0]  # noqa: E731

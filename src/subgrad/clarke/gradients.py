@@ -338,7 +338,7 @@ def _from_rules(program: Program, direction: list[Tensor], leaves: list[Any], to
 def _slopes_nearby(program: Program, direction: list[Tensor], leaves: list[Any], tol: float, line: str) -> list[Tensor]:
     """Values and derivatives both tie: two runs a little further on answer, and must lead to the same."""
     try:
-        notes = answers_nearby(program, direction, 2)
+        notes = answers_nearby(program, direction, 2, cuts=True)
         one, other = (_slopes(program, Decide(tol, nearby=nearby), direction, leaves)[0] for nearby in notes)
         if all(torch.allclose(*pair, rtol=1e-3, atol=1e-6, equal_nan=True) for pair in zip(one, other, strict=True)):
             return one

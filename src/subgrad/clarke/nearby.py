@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -21,22 +22,25 @@ STEPS_IN_DOUBLE = 2.0**-17, 2.0**-21
 MOST = 1 << 20  # sites of one run
 
 
-def answers_nearby(program: Program, ahead: Vector, count: int = 1) -> list[list[tuple[Site, Any]]]:
-    """What every site answers at points a little further on; in double precision if the program can be run so."""
+def answers_nearby(program: Program, ahead: Vector, count: int = 1, cuts: bool = False) -> list[list[tuple[Site, Any]]]:
+    """What every site answers at points a little further on; in double precision if the program can be run so.
+
+    Where derivatives are cut, only tangents tell what depends on the leaves.
+    """
     if program.may_be_widened:
         try:
-            return [_noted(program, ahead, step, wide=True) for step in STEPS_IN_DOUBLE[:count]]
+            return [_noted(program, ahead, step, True, cuts) for step in STEPS_IN_DOUBLE[:count]]
         except Exception as error:  # some operator, or the program itself, does not take double precision
             if isinstance(error, Refused):
                 raise
     dtype = min((leaf.dtype for leaf in program.leaves), key=lambda each: -torch.finfo(each).eps)
     steps = STEPS.get(dtype, STEPS[torch.bfloat16])
-    return [_noted(program, ahead, step, wide=False) for step in steps[:count]]
+    return [_noted(program, ahead, step, False, cuts) for step in steps[:count]]
 
 
-def _noted(program: Program, ahead: Vector, step: float, wide: bool) -> list[tuple[Site, Any]]:
+def _noted(program: Program, ahead: Vector, step: float, wide: bool, cuts: bool) -> list[tuple[Site, Any]]:
     current = Decide(0.0, is_nearby=True, most=MOST)
-    with carrying_tangents():
+    with carrying_tangents() if cuts else nullcontext():
         program.nearby(current, ahead, step, wide)
     return current.noted
 

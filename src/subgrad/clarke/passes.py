@@ -241,6 +241,8 @@ class Decide:
 
     def _branch(self, rule: Rule, call: Call, name: Site) -> tuple[Any, bool]:
         """The branch, None to run the call as it is; and whether the call meets a kink."""
+        if self.is_nearby:  # what ties there ties all along the direction
+            return (rule.decide(call, self) if rule.wholly and carries_tangents() else None), False
         meets = self._meets_a_kink(name)
         if not meets:
             with values():

@@ -157,11 +157,14 @@ class Program:
             return leaves, self._forward(current, duals)[0]
 
     def nearby(self, current: Decide, direction: Vector, step: float, wide: bool) -> None:
-        """Run it on values and tangents a little further on."""
+        """Run it a little further on, to meet the same sites: with a graph, or with tangents if these are carried."""
         leaves = self._moved_leaves(direction, step, wide)
-        duals = [dual(leaf, ahead.to(leaf)) for leaf, ahead in zip(leaves, direction, strict=True)]
-        with torch.no_grad():
-            self._forward(current, duals, wide)
+        if carries_tangents():
+            leaves = [dual(leaf, ahead.to(leaf)) for leaf, ahead in zip(leaves, direction, strict=True)]
+        else:
+            leaves = [leaf.requires_grad_() for leaf in leaves]
+        with torch.set_grad_enabled(not carries_tangents()):
+            self._forward(current, [leaf.clone() for leaf in leaves] if self.copied else leaves, wide)
 
     def _forward(self, current: Decide, duals: list[Tensor], wide: bool = False) -> tuple[Any, Any]:
         self.rewind()

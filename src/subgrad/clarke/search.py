@@ -365,7 +365,7 @@ class _Search:
     def _decided_nearby(self, ahead: Vector, line: str) -> tuple[Found, Decide]:
         """Values and derivatives both tie: two runs a little further on answer, and must lead to one gradient."""
         try:
-            notes = answers_nearby(self.program, ahead, 2)
+            notes = answers_nearby(self.program, ahead, 2, cuts=self.at_once)
             found = [self.decided(ahead, nearby) for nearby in notes]
         except NOT_FOLLOWED:
             found = []

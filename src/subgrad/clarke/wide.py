@@ -38,8 +38,10 @@ class StandIn(TorchFunctionMode):
             func = Tensor.double
         elif getattr(func, "__name__", "") == _ATTRIBUTE and not (args and id(args[0]) in self.others):
             return func(*args, **(kwargs or {}))
-        out = func(*self._other(args), **{name: self._other(each) for name, each in (kwargs or {}).items()})
-        if self.wide and isinstance(out, Tensor) and out.dtype in NARROW and not any(map(_is_tensor, args)):
+        with torch._C.DisableTorchFunction():  # to ask for a dtype is a call of a torch function, too
+            others, named = self._other(args), {name: self._other(each) for name, each in (kwargs or {}).items()}
+        out = func(*others, **named)
+        if self.wide and isinstance(out, Tensor) and not any(map(_is_tensor, args)) and out.dtype in NARROW:
             # Made without a dtype; numbers that the program has read may have more digits.
             return func(*args, **{**(kwargs or {}), "dtype": torch.float64}) if func is torch.tensor else out.double()
         return out

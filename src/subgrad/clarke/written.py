@@ -64,7 +64,8 @@ class Written:
             self._before[number] = weakref.ref(whole, lambda _: gone(None)), whole.detach().clone()
 
     def restore(self) -> None:
-        _write(self._before.values())
+        if self._before:
+            _write(self._before.values())
 
     def note_one_run(self) -> None:
         self._after = [
@@ -72,7 +73,8 @@ class Written:
         ]
 
     def settle(self) -> None:
-        _write(self._after)
+        if self._after:
+            _write(self._after)
 
 
 def _memory(tensor: Tensor) -> int:
