@@ -39,7 +39,7 @@ KEPT = ROOT / "build" / "mutations.json"
 REASONS = ROOT / "scripts" / "mutations.json"
 NUMBER, SECONDS = 200, 600  # of one step: what does not end is told by the small programs, which are stopped
 # What is run where the small programs show nothing.
-TESTS = ("test_clarke_cases", "test_every_row", "test_layers", "test_refusals", "test_networks", "test_ordinary")
+TESTS = ("test_every_row", "test_layers", "test_refusals", "test_groups", "test_spectra_vectors", "test_unseen")
 SMALL_PROGRAMS = "import json, sys; from clarke import battery; {}"
 RECORD = SMALL_PROGRAMS.format("json.dump(battery.record(), open(sys.argv[1], 'w'))")
 CHANGES = SMALL_PROGRAMS.format("print(json.dumps(battery.changes(json.load(open(sys.argv[1])))))")
