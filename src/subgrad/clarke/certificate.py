@@ -30,7 +30,16 @@ SEED_BESIDE = 15_485_863  # the seed of a direction that no other has
 SMALL = 10_000  # entries; what has more is checked in ways that cost less
 # Steps along a direction: pairs of them tell a slope. The first pair is enough nearly always.
 STEPS = (-20, -23, -26, -30, -34, -37, -40, -17, -13, -9)
-STEPS_IN_SINGLE = (-14, -17, -20, -23, -10, -26)  # where the point is known in single precision, and so are its ties
+STEPS_IN_SINGLE = (
+    -14,
+    -17,
+    -20,
+    -23,
+    -26,
+    -30,
+    -34,
+    -10,
+)  # where the point is known in single precision, and so are its ties
 STEPS_AS_IT_IS = {torch.float64: STEPS, torch.float32: (-8, -10, -6, -12, -4), torch.bfloat16: (-2, -4, -1)}
 # And how far beside it, of the step: a kink that moves along the direction by a smaller part is crossed there.
 BESIDE_STEPS = (
@@ -38,7 +47,8 @@ BESIDE_STEPS = (
     *((-26, -8), (-30, -6), (-34, -5), (-37, -4), (-12, -5), (-15, -5), (-18, -5)),
 )
 BESIDE_STEPS_IN_SINGLE = (
-    *((-17, -10), (-20, -10), (-17, -17), (-12, -17), (-9, -20), (-23, -8), (-8, -5), (-11, -5), (-14, -5)),
+    *((-17, -10), (-20, -10), (-17, -17), (-12, -17), (-9, -20), (-23, -8), (-26, -10), (-30, -8), (-33, -6)),
+    *((-8, -5), (-11, -5), (-14, -5)),
 )
 BESIDE_STEPS_AS_IT_IS = ((-8, -3), (-6, -4), (-4, -2))
 SHARES = {torch.float64: 1e-5, torch.float32: 2e-3, torch.float16: 0.05, torch.bfloat16: 0.1}  # of what is summed
