@@ -30,16 +30,8 @@ SEED_BESIDE = 15_485_863  # the seed of a direction that no other has
 SMALL = 10_000  # entries; what has more is checked in ways that cost less
 # Steps along a direction: pairs of them tell a slope. The first pair is enough nearly always.
 STEPS = (-20, -23, -26, -30, -34, -37, -40, -17, -13, -9)
-STEPS_IN_SINGLE = (
-    -14,
-    -17,
-    -20,
-    -23,
-    -26,
-    -30,
-    -34,
-    -10,
-)  # where the point is known in single precision, and so are its ties
+# Where the point is known in single precision, and so are its ties:
+STEPS_IN_SINGLE = (-14, -17, -20, -23, -26, -30, -34, -10)
 STEPS_AS_IT_IS = {torch.float64: STEPS, torch.float32: (-8, -10, -6, -12, -4), torch.bfloat16: (-2, -4, -1)}
 # And how far beside it, of the step: a kink that moves along the direction by a smaller part is crossed there.
 BESIDE_STEPS = (
@@ -209,7 +201,7 @@ class Values:
     @property
     def share(self) -> float:
         """What may be missing of a slope: what rounding takes of it, and what lies between the steps."""
-        return SHARES[self.dtype] if self.is_sharp else 0.05
+        return SHARES[self.dtype] if self.is_sharp else 0.25
 
     @property
     def rest(self) -> float:

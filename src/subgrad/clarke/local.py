@@ -72,8 +72,9 @@ def _differs(near: list[Tensor], step: Tensor, slope: Tensor, rest: Any, dtype: 
         noise = 16 * torch.finfo(torch.float64).eps * (one.abs() + slope.abs() * step) / (step / 4)
         noise = noise + 1e-6 * rest + 4 * torch.finfo(torch.float64).smallest_normal * 2.0**-52 / (step / 4)
         allowed = SHARES.get(dtype, 1e-4) * (second.abs() + slope.abs()) + noise
-        last = (three - here) / (step / 4)  # or another kink lies in between
-        is_known = ((first - second).abs() <= allowed) & ((last - second).abs() <= allowed)
+        last = (three - here) / (step / 4)  # which differs, be it by little, if another kink lies in between
+        is_near = (last - second).abs() <= 1e-6 * (second.abs() + slope.abs()) + noise
+        is_known = ((first - second).abs() <= allowed) & is_near
         # In few bits sums over many entries are known to what rounding leaves of the largest.
         limits = torch.finfo(dtype)
         blur = 64 * limits.eps * rest + 4 * limits.smallest_normal * limits.eps

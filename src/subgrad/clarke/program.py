@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -46,6 +47,7 @@ class Program:
         differentiates: it takes gradients itself, for which it needs leaves that require them.
         narrows: it computes in less than double precision, or may do so with numbers that it reads.
         is_watched: it calls what is done in another way in every pass.
+        value: of the plain run.
     """
 
     call: Callable[[list[Tensor]], tuple[Any, Any]]
@@ -60,6 +62,7 @@ class Program:
     differentiates: bool = False
     narrows: bool = False
     is_watched: bool = False
+    value: Tensor | None = None
 
     def __post_init__(self) -> None:
         _prepare()
@@ -107,6 +110,7 @@ class Program:
             found = self._plain(current)
         self._note_one_run()
         if isinstance(current, Look):
+            self.value = found[1].detach() if isinstance(found[1], Tensor) else None
             self.differentiates, self.narrows = current.differentiates, current.narrows or bool(current.reads)
             self.is_watched = current.is_watched
         return found
@@ -193,8 +197,21 @@ class Program:
 
     @property
     def may_be_widened(self) -> bool:
-        """Whether to run it in double precision would say more; but random numbers would be other ones."""
-        return not self.is_random and (self.narrows or any(leaf.dtype in NARROW for leaf in self.leaves))
+        """Whether to run it in double precision would say more; random numbers must not be other ones."""
+        is_narrow = self.narrows or any(leaf.dtype in NARROW for leaf in self.leaves)
+        return is_narrow and (not self.is_random or self._draws_the_same)
+
+    @cached_property
+    def _draws_the_same(self) -> bool:
+        """Whether the program returns the same in double precision, to what single precision tells."""
+        if not isinstance(self.value, Tensor) or self.value.numel() != 1:
+            return False
+        try:
+            wide = float(self.moved([torch.zeros_like(leaf) for leaf in self.leaves], 0.0, wide=True))
+        except Exception:  # some operator, or the program itself, does not take double precision
+            return False
+        value = float(self.value)
+        return abs(wide - value) <= 1e-3 * abs(value)
 
     def evaluate(self) -> tuple[Any, Any]:
         """Its value, and the rest."""

@@ -311,9 +311,9 @@ class _Search:
         """The element that rules lead to; None if they do not, and torch's own gradients nearby may."""
         self.at_once = bool(self.looked.leaks) or self.looked.differentiates
         leaves = self.program.leaves
+        if self.looked.fused:
+            raise Refused(_fused(self.looked.fused[0]))
         try:
-            if self.looked.fused:
-                raise Refused(_fused(self.looked.fused[0]))
             try:
                 ahead = random_direction(leaves, seed, products=True) if direction is None else Direction(direction)
                 return self.along(ahead)

@@ -3,7 +3,7 @@
 Quotients of values tell a derivative only as sharply as the values are known. Every floating-point tensor that a torch
 function is given is therefore converted to double first, and so is every dtype that is named; constants that a
 program holds itself, the parameters of a module say, are converted where they are used. What random numbers a program
-draws may depend on the dtype, so that programs that draw some are left as they are.
+draws may depend on the dtype: a program that draws some is only run so if it returns the same.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -21,6 +22,7 @@ from subgrad.apply.lost_arguments import LOST, whole
 NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 # Methods that name a dtype by their own name.
 CASTS = frozenset((Tensor.float, Tensor.half, Tensor.bfloat16))
+DROPOUTS = frozenset((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dropout, torch.feature_dropout))
 _ATTRIBUTE = "__get__"
 
 
@@ -38,6 +40,8 @@ class StandIn(TorchFunctionMode):
             func = Tensor.double
         elif getattr(func, "__name__", "") == _ATTRIBUTE and not (args and id(args[0]) in self.others):
             return func(*args, **(kwargs or {}))
+        if self.wide and func in DROPOUTS:
+            return self._dropped(func, args, kwargs or {})
         with torch._C.DisableTorchFunction():  # to ask for a dtype is a call of a torch function, too
             others, named = self._other(args), {name: self._other(each) for name, each in (kwargs or {}).items()}
         out = func(*others, **named)
@@ -45,6 +49,13 @@ class StandIn(TorchFunctionMode):
             # Made without a dtype; numbers that the program has read may have more digits.
             return func(*args, **{**(kwargs or {}), "dtype": torch.float64}) if func is torch.tensor else out.double()
         return out
+
+    def _dropped(self, func: Any, args: Any, kwargs: Any) -> Tensor:
+        """In single precision other random numbers may be drawn: what is dropped there is dropped here."""
+        x = self._other(args[0] if args else kwargs["input"])
+        ones = torch.ones_like(x, dtype=torch.float32)
+        kept = func(ones, *args[1:], **kwargs) if args else func(**{**kwargs, "input": ones})
+        return x * kept.double()
 
     def _other(self, given: Any) -> Any:
         if isinstance(given, Tensor):

@@ -45,6 +45,7 @@ class Written:
         self._leaves = frozenset(map(_memory, leaves))
         self._before: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # by identity; temporary tensors may be gone
         self._after: list[tuple[weakref.ref[Tensor], Tensor]] = []
+        self._has_run = False  # and nothing has been put back since
 
     def __bool__(self) -> bool:
         return bool(self._before)
@@ -64,16 +65,20 @@ class Written:
             self._before[number] = weakref.ref(whole, lambda _: gone(None)), whole.detach().clone()
 
     def restore(self) -> None:
+        """Before another run."""
+        if self._has_run:
+            pairs = [(each, each()) for each, _ in self._before.values()]
+            self._after = [(each, tensor.detach().clone()) for each, tensor in pairs if tensor is not None]
+            self._has_run = False
         if self._before:
             _write(self._before.values())
 
     def note_one_run(self) -> None:
-        self._after = [
-            (each, tensor.detach().clone()) for each, _ in self._before.values() if (tensor := each()) is not None
-        ]
+        """All is as after one run; what that is, is kept if there is another."""
+        self._has_run = True
 
     def settle(self) -> None:
-        if self._after:
+        if not self._has_run:
             _write(self._after)
 
 
