@@ -29,17 +29,29 @@ from subgrad.clarke.refused import Jumps, Refused
 SEED_BESIDE = 15_485_863  # the seed of a direction that no other has
 SMALL = 10_000  # entries; what has more is checked in ways that cost less
 # Steps along a direction: pairs of them tell a slope. The first pair is enough nearly always.
-STEPS = (-20, -23, -26, -30, -34, -37, -40, -17, -13, -9)
+STEPS = (-20, -23, -26, -30, -34, -37, -40, -46, -17, -13, -9)
 # Where the point is known in single precision, and so are its ties:
-STEPS_IN_SINGLE = (-14, -17, -20, -23, -26, -30, -34, -10)
+STEPS_IN_SINGLE = (-14, -17, -20, -23, -26, -30, -34, -40, -46, -10)
 STEPS_AS_IT_IS = {torch.float64: STEPS, torch.float32: (-8, -10, -6, -12, -4), torch.bfloat16: (-2, -4, -1)}
 # And how far beside it, of the step: a kink that moves along the direction by a smaller part is crossed there.
 BESIDE_STEPS = (
     *((-20, -10), (-23, -10), (-20, -17), (-16, -17), (-18, -20), (-12, -22), (-9, -26)),
-    *((-26, -8), (-30, -6), (-34, -5), (-37, -4), (-12, -5), (-15, -5), (-18, -5)),
+    *((-26, -8), (-30, -6), (-34, -5), (-37, -4), (-40, -8), (-46, -6), (-12, -5), (-15, -5), (-18, -5)),
 )
 BESIDE_STEPS_IN_SINGLE = (
-    *((-17, -10), (-20, -10), (-17, -17), (-12, -17), (-9, -20), (-23, -8), (-26, -10), (-30, -8), (-33, -6)),
+    *(
+        (-17, -10),
+        (-20, -10),
+        (-17, -17),
+        (-12, -17),
+        (-9, -20),
+        (-23, -8),
+        (-26, -10),
+        (-30, -8),
+        (-33, -6),
+        (-40, -8),
+        (-46, -6),
+    ),
     *((-8, -5), (-11, -5), (-14, -5)),
 )
 BESIDE_STEPS_AS_IT_IS = ((-8, -3), (-6, -4), (-4, -2))

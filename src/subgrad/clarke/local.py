@@ -51,7 +51,7 @@ def values_along(call: Call) -> tuple[list[Any], Any, Any]:
         sizes = [x.abs().nan_to_num(0, 0, 0).amax().double() for x, _ in operands.values() if x.numel()]
         length = torch.stack(lengths).amax() if lengths else torch.zeros((), dtype=torch.float64)
         size = torch.stack([each.to(length.device) for each in sizes]).amax()
-        step = STEP * torch.where(length > 0, torch.maximum(size, length) / length, 1.0)
+        step = STEP * torch.where((length > 0) & (size > 0), size / length, 1.0)
         return [_at(call, operands, step * part) for part in (1, 0.5, 0.25, 0)], step, length
 
 
