@@ -129,6 +129,8 @@ class Values:
     def _agree(self, slopes: list[Tensor], size: Sizes) -> bool:
         entries = list(map(_Entries, slopes))
         for number, (one, step, other, smaller) in enumerate(self.pairs()):
+            if number == 0 and self._is_too_steep(one, other, size):
+                return True
             for value, further, each in zip(one, other, entries, strict=True):
                 self._compare(each, value, further, step - smaller, max(step, smaller), size)
             if all(bool(each.agreed.all()) for each in entries):
@@ -136,6 +138,13 @@ class Values:
             if number == 2 and not any(bool((each.denied & ~each.agreed).any()) for each in entries):
                 return True
         return not any(bool((each.denied & ~each.agreed).any()) for each in entries)
+
+    def _is_too_steep(self, one: list[Tensor], other: list[Tensor], size: Sizes) -> bool:
+        """Whether the point's own last bits change the value by more than the step does: nothing can be told."""
+        moved = max(
+            (float((a - b).abs().nan_to_num(0, 0, 0).amax()) for a, b in zip(one, other, strict=True)), default=0
+        )
+        return 64 * self.rounding * size.here > 1e-2 * moved > 0
 
     def _or_blurred(self, judge: Callable[[], bool]) -> bool:
         """A judgement, and if it is no, once more with how far rounding really blurs the values."""
@@ -196,6 +205,8 @@ class Values:
         steps = BESIDE_STEPS_IN_SINGLE if self.wide else BESIDE_STEPS if self.is_sharp else BESIDE_STEPS_AS_IT_IS
         for number, (step, part) in enumerate((2.0**power, 2.0**other) for power, other in steps):
             (one,), (other,) = (self._outputs(self._turned(beside, side * part), step) for side in (1, -1))
+            if number == 0 and self._is_too_steep([one], [other], Sizes(size.moved, part * size.here)):
+                return True
             self._compare(entries, one, other, 2 * step * part, step, size)
             if bool(entries.agreed) or (number == 2 and not bool(entries.denied)):
                 return True
