@@ -107,10 +107,22 @@ class Values:
         out = pytree.tree_leaves(self.program.moved(direction, step, self.wide))
         return [each.double() for each in out if is_floating(each)]
 
-    def pairs(self) -> Iterator[tuple[list[Tensor], float, list[Tensor], float]]:
+    def pairs(self, scale: float) -> Iterator[tuple[list[Tensor], float, list[Tensor], float]]:
         """Values at pairs of steps, with the steps: further, then nearer."""
         for one, other in pairwise(2.0**power for power in self.steps()):
             yield self.at(one), one, self.at(other), other
+        for one, other in pairwise(self._steps_of(scale)):
+            yield self.at(one), one, self.at(other), other
+
+    def _steps_of(self, scale: float) -> list[float]:
+        """Steps that change the value by 2**-6 of it and less, for programs that are steep."""
+        value = max(
+            (float(each.abs().nan_to_num(0, 0, 0).amax()) for each in self.at(2.0 ** self.steps()[0]) if each.numel()),
+            default=0.0,
+        )
+        if not (scale > 2.0**20 * value > 0 and self.is_sharp):
+            return []
+        return [2.0**-power * value / scale for power in (6, 9, 12, 16, 20)]
 
     @property
     def rounding(self) -> float:
@@ -128,7 +140,8 @@ class Values:
 
     def _agree(self, slopes: list[Tensor], size: Sizes) -> bool:
         entries = list(map(_Entries, slopes))
-        for number, (one, step, other, smaller) in enumerate(self.pairs()):
+        scale = max((float(slope.abs().nan_to_num(0, 0, 0).amax()) for slope in slopes if slope.numel()), default=0.0)
+        for number, (one, step, other, smaller) in enumerate(self.pairs(scale + size.moved)):
             if number == 0 and self._is_too_steep(one, other, size):
                 return True
             for value, further, each in zip(one, other, entries, strict=True):
@@ -203,7 +216,9 @@ class Values:
         entries = _Entries(torch.tensor(slope, dtype=torch.float64))
         self.steps()  # whether it can be run in double precision
         steps = BESIDE_STEPS_IN_SINGLE if self.wide else BESIDE_STEPS if self.is_sharp else BESIDE_STEPS_AS_IT_IS
-        for number, (step, part) in enumerate((2.0**power, 2.0**other) for power, other in steps):
+        pairs = [(2.0**power, 2.0**other) for power, other in steps]
+        pairs += [(step, 2.0**-8) for step in self._steps_of(abs(slope) + size.moved)]
+        for number, (step, part) in enumerate(pairs):
             (one,), (other,) = (self._outputs(self._turned(beside, side * part), step) for side in (1, -1))
             if number == 0 and self._is_too_steep([one], [other], Sizes(size.moved, part * size.here)):
                 return True

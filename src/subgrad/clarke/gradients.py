@@ -258,8 +258,8 @@ def backward(
     with _without_hooks(wanted):
         found = by_itself(lambda: find(program, seed, tol, memory=memory))
     pairs = [(leaf, each) for leaf, each in zip(wanted, found.gradient, strict=True) if each is not None]
-    if pairs:
-        torch.autograd.backward(*map(list, zip(*pairs, strict=True)))  # accumulates, and calls hooks, as it always does
+    if pairs:  # accumulates, and calls hooks, as it always does
+        torch.autograd.backward([leaf for leaf, _ in pairs], [each for _, each in pairs])
     return found.value
 
 
