@@ -87,7 +87,7 @@ def tried(where: Place, mutant: Mutant, baseline: Path, failing: set[str]) -> di
 def _small_programs(where: Place, baseline: Path) -> dict[str, Any]:
     done = where.run("-c", CHANGES, str(baseline))
     if done.returncode:
-        return {"by": "error", "what": done.stderr.strip().splitlines()[-1][:200]}
+        return {"by": "error", "what": (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1][:200]}
     found = json.loads(done.stdout.splitlines()[-1])
     counts = {name: len(each) for name, each in found.items()}
     for name, by in (("wrong", "test"), ("refused", "certificate"), ("died", "error")):

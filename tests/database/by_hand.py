@@ -51,6 +51,10 @@ def _layer(kind: Callable[..., Any], packed: bool, **options: Any) -> Callable[[
     return run
 
 
+def _bags(x: Tensor) -> Tensor:
+    return torch.ops.aten._embedding_bag_forward_only(x.detach(), torch.arange(3), torch.tensor([0, 2]))[0]
+
+
 def _ctc(x: Tensor) -> Tensor:
     lengths = torch.tensor([3, 3])
     return torch.ops.aten._ctc_loss.Tensor(x.log_softmax(2), torch.tensor([[1, 2], [2, 1]]), lengths, lengths - 1)[0]
@@ -124,6 +128,7 @@ def calls() -> list[Call]:
     found += [Call(name, run, (_x(6),)) for name, run in LISTS.items()]
     found += [Call(f"fake_quantize, {name}", run, (_x(6),)) for name, run in QUANTISED.items()]
     found.append(Call("_ctc_loss.Tensor", _ctc, (_x(3, 2, 3),)))
+    found.append(Call("_embedding_bag_forward_only", _bags, (_x(3, 2),)))
     layers = {"lstm": (torch.nn.LSTM, {}), "gru": (torch.nn.GRU, {}), "rnn_tanh": (torch.nn.RNN, {})}
     layers["rnn_relu"] = (torch.nn.RNN, {"nonlinearity": "relu"})
     for name, (kind, options) in layers.items():

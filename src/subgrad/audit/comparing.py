@@ -59,20 +59,25 @@ class Graph:
 _set_deterministic = torch._C._set_deterministic_algorithms
 
 
+def _set_cudnn(deterministic: bool, benchmark: bool) -> None:
+    torch._C._set_cudnn_deterministic(deterministic)
+    torch._C._set_cudnn_benchmark(benchmark)
+
+
 @contextmanager
 def _repeatable() -> Iterator[None]:
     """As far as torch has kernels that give the same gradients twice, they are used."""
     kept = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    cudnn: Any = torch.backends.cudnn
-    chosen = cudnn.deterministic, cudnn.benchmark
+    # Past `torch.backends.cudnn`, whose flags may be frozen.
+    chosen = torch._C._get_cudnn_deterministic(), torch._C._get_cudnn_benchmark()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _set_deterministic(True, warn_only=True)
-        cudnn.deterministic, cudnn.benchmark = True, False
+        _set_cudnn(True, False)
         try:
             yield
         finally:
-            cudnn.deterministic, cudnn.benchmark = chosen
+            _set_cudnn(*chosen)
             _set_deterministic(kept[0], warn_only=kept[1])
 
 

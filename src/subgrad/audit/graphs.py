@@ -17,6 +17,8 @@ from subgrad.kinks.sets import Jump
 Mark = tuple[int, str]
 
 OURS = ("torch", "subgrad")
+# What calls answered in C++ record: the kinks of their operators, which are counted.
+OURS_IN_CPP = tuple(f"(anonymous namespace)::{each}>" for each in ("Masked", "Clamped", "Packed", "Anchor"))
 COMPILED = (
     "code that torch.compile has compiled, which is not seen; with torch.compiler.set_stance('force_eager') it runs as "
     "it is written, and is"
@@ -75,7 +77,7 @@ def own_gradients(walked: Iterable[Any]) -> list[str]:
         written = getattr(node, "_forward_cls", None)
         if written is not None and written.__module__.partition(".")[0] not in OURS and not is_compiled(node):
             found[written.__qualname__] = None
-        elif node.name().startswith("torch::autograd::CppNode"):
+        elif node.name().startswith("torch::autograd::CppNode") and not node.name().endswith(OURS_IN_CPP):
             found[node.name()] = None
     return list(found)
 

@@ -31,7 +31,7 @@ SMALL = 10_000  # entries; what has more is checked in ways that cost less
 # Steps along a direction: pairs of them tell a slope. The first pair is enough nearly always.
 STEPS = (-20, -23, -26, -30, -34, -37, -40, -46, -17, -13, -9)
 # Where the point is known in single precision, and so are its ties:
-STEPS_IN_SINGLE = (-14, -17, -20, -23, -26, -30, -34, -40, -46, -10)
+STEPS_IN_SINGLE = (-14, -17, -20, -23, -26, -30, -34, -40, -46, -10, -7)
 STEPS_AS_IT_IS = {torch.float64: STEPS, torch.float32: (-8, -10, -6, -12, -4), torch.bfloat16: (-2, -4, -1)}
 # And how far beside it, of the step: a kink that moves along the direction by a smaller part is crossed there.
 BESIDE_STEPS = (
