@@ -52,7 +52,7 @@ class Place:
     folder: Path
 
     def environment(self) -> dict[str, str]:
-        path = os.pathsep.join([str(self.folder / "src"), str(ROOT / "tests")])
+        path = os.pathsep.join([str(self.folder / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
         return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
