@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import hypot, isfinite
+from math import hypot, inf, isfinite
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,23 +89,26 @@ class Values:
 
     def steps(self) -> Sequence[int]:
         """The powers of 2 to go along the direction; in double precision, if the program can be run so."""
-        if self.wide:
-            try:
-                self.at(2.0 ** STEPS_IN_SINGLE[0])
-                return STEPS_IN_SINGLE
-            except Exception as error:  # some operator, or the program itself, does not take double precision
-                if isinstance(error, Refused):
-                    raise
-                self.wide = False
+        if self.wide and self._takes_double(lambda: self.at(2.0 ** STEPS_IN_SINGLE[0])):
+            return STEPS_IN_SINGLE
         return STEPS_AS_IT_IS.get(self.dtype, STEPS_AS_IT_IS[torch.bfloat16])
+
+    def _takes_double(self, run: Callable[[], Any]) -> bool:
+        try:
+            run()
+        except Exception as error:  # some operator, or the program itself, does not take double precision
+            if isinstance(error, Refused):
+                raise
+            self.wide = False
+        return self.wide
 
     def at(self, step: float) -> list[Tensor]:
         if step not in self.known:
             self.known[step] = self._outputs(self.ahead, step)
         return self.known[step]
 
-    def _outputs(self, direction: Vector, step: float) -> list[Tensor]:
-        out = pytree.tree_leaves(self.program.moved(direction, step, self.wide))
+    def _outputs(self, direction: Vector, step: float, beside: tuple[Vector, float] | None = None) -> list[Tensor]:
+        out = pytree.tree_leaves(self.program.moved(direction, step, self.wide, beside))
         return [each.double() for each in out if is_floating(each)]
 
     def pairs(self, scale: float) -> Iterator[tuple[list[Tensor], float, list[Tensor], float]]:
@@ -211,6 +215,43 @@ class Values:
         beside = random_direction(self.program.leaves, SEED_BESIDE)
         return self._or_blurred(lambda: self._agree_across(gradient, beside))
 
+    def agree_around(self, gradient: Sequence[Tensor | None], along: float, size: Sizes) -> bool:
+        """Whether values move as the gradient says, along the direction and beside it at once.
+
+        Between t (v + p w) and t ((1 - 2 p) v - p w) they move by 2 t p times the slope along v + w: two runs tell. The
+        step t changes the value by little, and p is as small as rounding allows, so that few kinks lie in between.
+        """
+        beside = random_direction(self.program.leaves, SEED_BESIDE, products=True)
+        size = Sizes(size.moved + sizes(gradient, beside, ()).moved, 2 * size.here)
+        scale, value = abs(along) + size.moved, abs(float(self.program.value))  # type: ignore[arg-type]
+        if not (self.is_sharp and 0 < scale < inf and value < inf):
+            return False
+        entries = _Entries(torch.tensor(along + product_of(gradient, beside), dtype=torch.float64))
+        span = 16 * self.rounding * (8 * value + 4 * size.here) / (self.share * scale)
+        first = min(2.0 ** (-19 if self.wide else -21), 2.0**-16 * value / scale or 1.0)
+        for step in (first, first / 32):
+            found = self._between(beside, step, min(max(span / (2 * step), 2.0**-30), 2.0**-8))
+            if found is None:
+                return False
+            self._compare(entries, *found, step, size)
+            if bool(entries.agreed):
+                return True
+        return False
+
+    def _between(self, beside: Vector, step: float, part: float) -> tuple[Tensor, Tensor, float] | None:
+        """The values at two points a step along the direction, and their distance; None if not in double precision."""
+        found: list[Tensor] = []
+
+        def run() -> None:
+            found.extend(self._outputs(self.ahead, step, (beside, part * step)))
+            found.extend(self._outputs(self.ahead, (1 - 2 * part) * step, (beside, -part * step)))
+
+        if not self.wide:
+            run()
+        elif not self._takes_double(run):
+            return None
+        return found[0], found[1], 2 * step * part
+
     def _agree_across(self, gradient: Sequence[Tensor | None], beside: Vector) -> bool:
         slope, size = product_of(gradient, beside), sizes(gradient, beside, self.program.leaves)
         entries = _Entries(torch.tensor(slope, dtype=torch.float64))
@@ -219,18 +260,13 @@ class Values:
         pairs = [(2.0**power, 2.0**other) for power, other in steps]
         pairs += [(step, 2.0**-8) for step in self._steps_of(abs(slope) + size.moved)]
         for number, (step, part) in enumerate(pairs):
-            (one,), (other,) = (self._outputs(self._turned(beside, side * part), step) for side in (1, -1))
+            (one,), (other,) = (self._outputs(self.ahead, step, (beside, side * part * step)) for side in (1, -1))
             if number == 0 and self._is_too_steep([one], [other], Sizes(size.moved, part * size.here)):
                 return True
             self._compare(entries, one, other, 2 * step * part, step, size)
             if bool(entries.agreed) or (number == 2 and not bool(entries.denied)):
                 return True
         return not bool(entries.denied)
-
-    def _turned(self, beside: Vector, part: float) -> list[Tensor]:
-        if self.wide:
-            return [v.double() + part * w.double() for v, w in zip(self.ahead, beside, strict=True)]
-        return [v + part * w.to(v) for v, w in zip(self.ahead, beside, strict=True)]
 
     @property
     def is_sharp(self) -> bool:
@@ -342,6 +378,8 @@ def hold_against_values(
     size = sizes(gradient, along.ahead, along.program.leaves)
     if not isfinite(size.moved) or not isfinite(slope):
         return
+    if beside and along.agree_around(gradient, slope, size):
+        return
     if not (along.agree([slope], size) and (not beside or along.agree_across(gradient))):
         raise Refused(
             f"The derivative that was found, {slope:.6g} along the direction, is not what the program's values do. "
@@ -399,7 +437,15 @@ def product_of(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor]) -> fl
 
 def sizes(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], leaves: Sequence[Tensor]) -> Sizes:
     with values():
-        terms = [(_dense(each), v, x) for each, v, x in zip(gradient, ahead, leaves, strict=True) if each is not None]
-        moved = [torch.linalg.vector_norm(each.double() * v) for each, v, _ in terms]
-        here = [torch.linalg.vector_norm((each.double() * x).nan_to_num(0, 0, 0)) for each, _, x in terms]
+        moved = [_size(each, v) for each, v in zip(gradient, ahead, strict=True) if each is not None]
+        here = [_size(each, x, is_finite=True) for each, x in zip(gradient, leaves, strict=False) if each is not None]
         return Sizes(hypot(*numbers(moved)), hypot(*numbers(here)))
+
+
+def _size(each: Tensor, other: Tensor, is_finite: bool = False) -> Tensor:
+    """Of the terms of a product, those that are not finite left out if all are to be; large ones as they are."""
+    each = _dense(each)
+    terms = (each if each.numel() > SMALL and each.dtype == torch.float32 else each.double()) * other
+    if is_finite:
+        terms = terms.nan_to_num_(0, 0, 0)
+    return torch.linalg.vector_norm(terms, dtype=torch.float64)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import carries_tangents, tangent, valued, values
-from subgrad.clarke.local import contradicted, values_along
+from subgrad.clarke.local import Along, contradicted
 from subgrad.clarke.passes import Decide, Rule
 from subgrad.clarke.pointwise import Pointwise
 from subgrad.clarke.refused import Refused, here
@@ -60,9 +60,9 @@ class Comparison(Rule):
         return out
 
     def contradicted(self, call: Call, out: Tensor) -> Tensor | None:
-        near = values_along(call)[0]
+        further, near = (Along(call).at(part) for part in (0.5, 0.25))
         with values():
-            return (call.memo["moving"] & (near[1] == near[2]) & (near[2] != out)).any()
+            return (call.memo["moving"] & (further == near) & (near != out)).any()
 
 
 def _ties(call: Call, tol: float) -> Tensor:
@@ -212,11 +212,12 @@ class Jumping(Rule):
         return out
 
     def contradicted(self, call: Call, out: Tensor) -> Tensor | None:
-        (near, step, _), slope = values_along(call), tangent(out)
+        along, slope = Along(call), tangent(out)
+        further, near = along.at(0.5), along.at(0.25)
         with values():
-            value, moved = (each.double() for each in (out, near[2]))
-            allowed = 1e-3 * (value.abs() + moved.abs()) + 4 * step * (0 if slope is None else slope.abs().double())
-            jumps = ((value - moved).abs() > allowed) & ((near[1] - near[2]).abs() <= allowed)
+            steps = 4 * along.step * (0 if slope is None else slope.abs().double())
+            allowed = 1e-3 * (out.double().abs() + near.abs()) + steps
+            jumps = ((out.double() - near).abs() > allowed) & ((further - near).abs() <= allowed)
         flag = contradicted(call, self.held(out), is_entrywise=True)
         return jumps.any() if flag is None else jumps.any() | flag
 

@@ -7,15 +7,17 @@ between them, nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from subgrad.apply.branches import Call
-from subgrad.clarke.linear import parts, tangent, values
+from subgrad.clarke.linear import parts, tangent, values, with_tangent
 
+MANY = 1 << 14  # entries: of what is larger so many are held against values, of those that were decided
 STEP = 2.0**-24  # of the operands' size, in double precision
 SHARES = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}  # what rounding allows
 
@@ -31,36 +33,94 @@ def contradicted(call: Call, outputs: Sequence[tuple[int, Tensor]], is_entrywise
     if not moving:
         return None
     with torch.no_grad():
-        near, step, size = values_along(call)
+        along = Along(call)
+        rest = 0.0 if is_entrywise else along.length
+        one, here = along.at(1), along.at(0)
+        if all(
+            bool(_agrees(_output(one, number), _output(here, number), along.step, slope, rest, dtype))
+            for number, slope, dtype in moving
+        ):
+            return None  # as nearly always; two more values are needed to tell a contradiction
+        near = [one, along.at(0.5), along.at(0.25), here]
         flags = [
-            _differs([_output(each, number) for each in near], step, slope, 0.0 if is_entrywise else size, dtype)
+            _differs([_output(each, number) for each in near], along.step, slope, rest, dtype)
             for number, slope, dtype in moving
         ]
     return torch.stack(flags).any()
+
+
+def part_of(call: Call, names: Sequence[str], pick: Callable[[Tensor], Tensor]) -> Call:
+    """The call with a part of some operands."""
+    return replace(call, arguments={**call.arguments, **{name: picked(call.arguments[name], pick) for name in names}})
+
+
+def picked(tensor: Tensor, pick: Callable[[Tensor], Tensor]) -> Tensor:
+    value, moved = parts(tensor)
+    with values():
+        value, moved = pick(value), None if moved is None else pick(moved)
+    return value if moved is None else with_tangent(value, moved)
+
+
+def decided_entries(call: Call, out: Tensor, decided: Tensor) -> tuple[Call, Tensor]:
+    """Of a large call that works entry by entry those entries that were decided, or some of them."""
+    names = [name for name in call.op.tensor_names if isinstance(call.arguments[name], Tensor)]
+    shapes = [call.arguments[name].shape for name in names]
+    if torch.broadcast_shapes(*shapes) != out.shape:
+        return call, out
+    with values():
+        where = decided.expand(out.shape).flatten().nonzero().squeeze(1)
+        where = where[:: 1 + len(where) // MANY]
+
+    def pick(each: Tensor) -> Tensor:
+        return each.expand(out.shape).reshape(-1)[where] if each.ndim else each
+
+    return part_of(call, names, pick), picked(out, pick)
 
 
 def _output(out: Any, number: int) -> Tensor:
     return out if isinstance(out, Tensor) else out[number]
 
 
-def values_along(call: Call) -> tuple[list[Any], Any, Any]:
-    """The operator's values at operands moved by t, t/2, t/4 and 0 times their tangents; t; the largest tangent."""
-    operands = {name: parts(each) for name, each in call.arguments.items() if is_floating(each)}
+class Along:
+    """The operator's values at operands moved by parts of a step times their tangents.
+
+    Attributes:
+        length: the largest tangent.
+        step: small beside the operands.
+    """
+
+    def __init__(self, call: Call):
+        self.call = call
+        operands = {name: parts(each) for name, each in call.arguments.items() if is_floating(each)}
+        with values():
+            self.here = {name: x.double() for name, (x, _) in operands.items()}
+            self.ahead = {name: ahead.double() for name, (_, ahead) in operands.items() if ahead is not None}
+            lengths = [_largest(each) for each in self.ahead.values() if each.numel()]
+            sizes = [_largest(each.nan_to_num(0, 0, 0)) for each in self.here.values() if each.numel()]
+            self.length = torch.stack(lengths).amax() if lengths else torch.zeros((), dtype=torch.float64)
+            size = torch.stack([each.to(self.length.device) for each in sizes]).amax()
+            self.step = STEP * torch.where((self.length > 0) & (size > 0), size / self.length, 1.0)
+
+    def at(self, part: float) -> Any:
+        with values():
+            moved = {name: self._moved(x, self.ahead.get(name), part) for name, x in self.here.items()}
+            return self.call.native({**self.call.arguments, **moved})
+
+    def _moved(self, x: Tensor, ahead: Tensor | None, part: float) -> Tensor:
+        return x if ahead is None or part == 0 else torch.addcmul(x, ahead, self.step.to(x.device), value=part)
+
+
+def _largest(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, torch.inf)
+
+
+def _agrees(one: Tensor, here: Tensor, step: Tensor, slope: Tensor, rest: Any, dtype: torch.dtype) -> Tensor:
+    """Whether the quotient of two values is the slope everywhere."""
     with values():
-        lengths = [ahead.abs().amax().double() for _, ahead in operands.values() if ahead is not None and ahead.numel()]
-        sizes = [x.abs().nan_to_num(0, 0, 0).amax().double() for x, _ in operands.values() if x.numel()]
-        length = torch.stack(lengths).amax() if lengths else torch.zeros((), dtype=torch.float64)
-        size = torch.stack([each.to(length.device) for each in sizes]).amax()
-        step = STEP * torch.where((length > 0) & (size > 0), size / length, 1.0)
-        return [_at(call, operands, step * part) for part in (1, 0.5, 0.25, 0)], step, length
-
-
-def _at(call: Call, operands: dict[str, Any], step: Tensor) -> Any:
-    moved = {
-        name: x.double() if ahead is None else x.double() + step.to(x.device) * ahead.double()
-        for name, (x, ahead) in operands.items()
-    }
-    return call.native({**call.arguments, **moved})
+        one, here, step, slope = one.double(), here.double(), step.to(one.device), slope.double()
+        quotient = (one - here) / step
+        noise = 16 * torch.finfo(torch.float64).eps * (one.abs() / step + slope.abs()) + 1e-6 * rest
+        return ((quotient - slope).abs() <= SHARES.get(dtype, 1e-4) * slope.abs() + noise).all()
 
 
 def _differs(near: list[Tensor], step: Tensor, slope: Tensor, rest: Any, dtype: torch.dtype) -> Tensor:

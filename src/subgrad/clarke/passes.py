@@ -61,6 +61,10 @@ class Rule:
         """What a run a little further on tells of this site: its answer, where values and tangents may both tie."""
         return None
 
+    def decided_part(self, call: Call, out: Any, branch: Any) -> tuple[Call, Any]:
+        """Of a large call what was decided, as a smaller call and its result, if it can be told apart."""
+        return call, out
+
     def contradicted(self, call: Call, out: Any) -> Tensor | None:
         """A flag: the operator's own values, a little further along its operands' tangents, say otherwise."""
         return contradicted(call, self.held(out), self.is_entrywise)
@@ -261,7 +265,7 @@ class Decide:
         kept = call.as_it_is() if certify and call.written else call
         out = taken(rule, call, branch)
         if certify:
-            flag = rule.contradicted(kept, out)
+            flag = rule.contradicted(*rule.decided_part(kept, out, branch))
             if flag is not None:
                 self.contradicted.append((flag, f"{call.op.op.partition('.')[0]} at {here()}"))
         for index in call.memo.get("indices", ()):

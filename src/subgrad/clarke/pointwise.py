@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import carries_tangents_alone, tangent, values, weighted, with_tangent
+from subgrad.clarke.local import MANY, decided_entries
 from subgrad.clarke.passes import Decide, Rule, is_differentiated
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import Kink
@@ -94,6 +95,13 @@ class Pointwise(Rule):
             return Met(kink, hit, weights=_unit(moved))
         assert isinstance(kink.set, Ties)
         return Met(kink, hit, weights=_selected(kink.set, moved))
+
+    def decided_part(self, call: Call, out: Any, branch: Any) -> tuple[Call, Any]:
+        if not isinstance(out, Tensor) or out.numel() <= MANY:
+            return call, out
+        with values():
+            decided = reduce(torch.logical_or, [_hit(kink, call.arguments, 0.0) for kink in _applying(call)])
+        return decided_entries(call, out, decided)
 
     def along(self, call: Call, branch: list[Met]) -> Any:
         return _with_tangents(call, branch) if carries_tangents_alone() else _with_weights(call, branch)

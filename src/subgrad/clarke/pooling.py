@@ -13,6 +13,7 @@ from subgrad.apply import shortcuts
 from subgrad.apply.branches import Call
 from subgrad.apply.gates import Gate, alias, through
 from subgrad.clarke.linear import carries_tangents, carries_tangents_alone, tangent, values, with_tangent
+from subgrad.clarke.local import MANY, part_of, picked
 from subgrad.clarke.passes import Decide, some
 from subgrad.clarke.selections import Selection, first, level_with, values_of
 from subgrad.kinks.windows import Windows, adaptive, fractional, of_call, regular
@@ -71,6 +72,21 @@ class Pooled(Selection):
             call.memo["undecided"] = level
             taken = positions.gather(-1, chosen).squeeze(-1)
             return tied, taken if further is None else torch.where(level, further.reshape(-1)[tied], taken)
+
+    def decided_part(self, call: Call, out: Any, branch: tuple[Tensor | None, Tensor]) -> tuple[Call, Any]:
+        """Planes whose windows tie: channels of images are pooled each by itself."""
+        best, tied = out[0], branch[0]
+        if tied is None or self.windows_of is fractional or best.numel() <= MANY:
+            return call, out
+        size = prod(best.shape[-self.dims :])
+        with values():
+            planes = torch.unique(tied // size)
+            planes = planes[:: 1 + len(planes) * size // MANY]
+
+        def pick(each: Tensor) -> Tensor:
+            return each.reshape(-1, 1, *each.shape[-self.dims :])[planes]
+
+        return part_of(call, ["self"], pick), (picked(best, pick),)
 
     def along(self, call: Call, branch: tuple[Tensor | None, Tensor]) -> Any:
         x, (tied, positions) = call.arguments["self"], branch

@@ -109,8 +109,8 @@ class Program:
                 current.leaks.clear()
             found = self._plain(current)
         self._note_one_run()
+        self.value = found[1].detach() if isinstance(found[1], Tensor) else None
         if isinstance(current, Look):
-            self.value = found[1].detach() if isinstance(found[1], Tensor) else None
             self.differentiates, self.narrows = current.differentiates, current.narrows or bool(current.reads)
             self.is_watched = current.is_watched
         return found
@@ -218,9 +218,12 @@ class Program:
         _, value, aux = self.plain(Look(0.0))
         return pytree.tree_map_only(Tensor, Tensor.detach, (value, aux))
 
-    def moved(self, direction: Vector, step: float, wide: bool) -> Any:
-        """The value a little further on, in double precision if it is to be wide."""
-        leaves = [leaf.requires_grad_(self.differentiates) for leaf in self._moved_leaves(direction, step, wide)]
+    def moved(self, direction: Vector, step: float, wide: bool, beside: tuple[Vector, float] | None = None) -> Any:
+        """The value a little further on, and beside, in double precision if it is to be wide."""
+        leaves = self._moved_leaves(direction, step, wide)
+        for leaf, across in zip(leaves, beside[0] if beside else (), strict=False):
+            leaf.add_(across, alpha=beside[1])  # type: ignore[index]
+        leaves = [leaf.requires_grad_(self.differentiates) for leaf in leaves]
         self.rewind()
         grad = torch.set_grad_enabled(self.differentiates)
         with grad, Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
@@ -248,7 +251,7 @@ class Program:
     def _moved_leaves(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
         pairs = zip(self.leaves, direction, strict=True)
         if wide:
-            pairs = ((leaf.detach().double(), ahead.double()) for leaf, ahead in pairs)
+            return [leaf.detach().to(torch.float64, copy=True).add_(ahead, alpha=step) for leaf, ahead in pairs]
         return [leaf.detach() + step * ahead for leaf, ahead in pairs]
 
     def _others(self, leaves: list[Tensor]) -> dict[int, Tensor]:
