@@ -1,0 +1,74 @@
+"""A wrong decision is noticed where it stands, however large the call is and however little it adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import subgrad
+from subgrad.apply.branches import Call
+from subgrad.clarke.bent import Bent
+from subgrad.clarke.local import MANY
+from subgrad.clarke.passes import Decide, Rule
+from subgrad.clarke.pointwise import Pointwise
+from subgrad.clarke.pooling import Pooled
+
+LARGE = 2 * MANY
+
+
+def pooled(x: Tensor) -> Tensor:
+    return F.max_pool2d(x.view(2, 16, 32, 32), 2)
+
+
+def flipped_corners(rule: Bent, call: Call, branch: Tensor) -> Tensor:
+    return torch.where(call.arguments["self"] == 0, 1 - branch, branch)
+
+
+def flipped_ties(rule: Pointwise, call: Call, branch: list[Any]) -> list[Any]:
+    for met in branch:
+        met.weights.update({name: ~weight for name, weight in met.weights.items()})
+    return branch
+
+
+def first_of_windows(rule: Pooled, call: Call, branch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    tied, positions = branch
+    assert tied is not None
+    return tied, positions.flip(0)
+
+
+CASES: dict[str, tuple[type[Rule], Callable[..., Any], Callable[[Tensor], Tensor]]] = {
+    "relu": (Bent, flipped_corners, F.relu),
+    "maximum": (Pointwise, flipped_ties, lambda x: torch.maximum(x, -x)),
+    "maximum with rows": (Pointwise, flipped_ties, lambda x: torch.maximum(x.view(2, -1), -x[: LARGE // 2])),
+    "max_pool2d": (Pooled, first_of_windows, pooled),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_wrong_decision_of_a_large_call_is_not_believed(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, wrong, operator = CASES[name]
+    torch.manual_seed(0)
+    x = torch.randn(LARGE, dtype=dtype)
+    x[1::2] = 0
+    weights = torch.randn_like(operator(x))
+
+    def program(x: Tensor) -> Tensor:
+        return 1e-9 * (operator(x) * weights).sum() + x.sin().sum()  # so little that the sum does not show it
+
+    assert not subgrad.element(program)(x).extrapolated
+    decide = kind.decide
+
+    def planted(self: Any, call: Call, at: Decide) -> Any:
+        branch = decide(self, call, at)
+        return branch if branch is None else wrong(self, call, branch)
+
+    monkeypatch.setattr(kind, "decide", planted)
+    assert subgrad.element(lambda x: program(x))(x).extrapolated  # without rules, since one was contradicted
