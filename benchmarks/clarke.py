@@ -3,7 +3,7 @@
     python benchmarks/clarke.py [--device cuda] [--repeat 20] [--threads 1] [--small] [--json out.json]
 
 Each model is measured where no kink is hit and where some are; `kinks` is how many operators really meet one. `time` is
-that of a program that is known, `first` that of its first call, in which the result is held against values nearby. Among
+that of a program that is known, `first` that of its first call, where the result is held against values nearby. Among
 some ten million windows a few tie by chance, so that inputs are drawn again until none does. Times are medians of runs
 that alternate between the two; memory is the peak above what the model and its inputs take. ``--small`` measures models
 that are too small for their arithmetic to count, with the same limits, and programs of one operator, without.
@@ -238,7 +238,8 @@ def main() -> int:
     torch.manual_seed(0)
     found = []
     print(f"torch {torch.__version__}, {options.device}, medians of {options.repeat}")
-    print(f"{'model':17} {'parameters':>11} {'kinks':>6} {'torch ms':>9} {'subgrad ms':>11} {'time':>6} {'first':>6} {'memory':>7}")
+    print(f"{'model':17} {'parameters':>11} {'kinks':>6} {'torch ms':>9} {'subgrad ms':>11}", end=" ")
+    print(f"{'time':>6} {'first':>6} {'memory':>7}")
     for one in measured(options.device, options.small, options.repeat):
         found.append(one)
         memory = "" if one.memory is None else f"{one.memory:.2f}"

@@ -366,7 +366,8 @@ def certified(
             f"The gradient that torch derives is not that of the program's values: along the direction it says "
             f"{product:.6g}, and the values move by {slope:.6g}. A part of the program has a derivative of its own "
             "making: a straight-through trick, detach, no_grad, or a custom autograd.Function. Compute what is meant "
-            f"to be constant outside of the function. Where to look: {'; '.join(doubtful)}."
+            "to be constant outside of the function, or pass trust_custom=True to take custom functions at their word. "
+            f"Where to look: {'; '.join(doubtful)}."
         )
     return product
 

@@ -60,9 +60,15 @@ class Arguments:
     """The arguments of a function as one list of leaves, those that are differentiated."""
 
     def __init__(
-        self, f: Callable[..., Any], argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any], has_aux: bool
+        self,
+        f: Callable[..., Any],
+        argnums: Argnums,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        has_aux: bool,
+        trust_custom: bool = False,
     ):
-        self.f, self.args, self.kwargs, self.has_aux = f, args, kwargs, has_aux
+        self.f, self.args, self.kwargs, self.has_aux, self.trust_custom = f, args, kwargs, has_aux, trust_custom
         self.numbers = [argnums] if isinstance(argnums, int) else list(argnums)
         if not all(-len(args) <= number < len(args) for number in self.numbers):
             raise RuntimeError(f"argnums={argnums} with {len(args)} positional arguments: give numbers of these.")
@@ -76,7 +82,8 @@ class Arguments:
         self.leaves: list[Tensor] = leaves
 
     def program(self) -> Program:
-        return Program(self.call, [leaf.detach() for leaf in self.leaves], self.line)
+        leaves = [leaf.detach() for leaf in self.leaves]
+        return Program(self.call, leaves, self.line, trusts_custom=self.trust_custom)
 
     @property
     def line(self) -> str:
@@ -148,6 +155,7 @@ def value_and_grad(
     seed: int = 0,
     tol: float = 0.0,
     element: str = "clarke",
+    trust_custom: bool = False,
 ) -> Callable[..., tuple[Any, Any]]:
     """As `grad`, and the value of the program, bit for bit: ``(value, gradient)``, or ``((value, aux), gradient)``.
 
@@ -160,7 +168,7 @@ def value_and_grad(
 
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        arguments = Arguments(f, argnums, args, kwargs, has_aux)
+        arguments = Arguments(f, argnums, args, kwargs, has_aux, trust_custom)
         found = _found(wanted, arguments, seed, tol, memory)
         value = (found.value, without_graph(found.aux)) if has_aux else found.value
         return value, arguments.shaped(found.gradient)
@@ -175,6 +183,7 @@ def grad(
     seed: int = 0,
     tol: float = 0.0,
     element: str = "clarke",
+    trust_custom: bool = False,
 ) -> Callable[..., Any]:
     """The gradient of a program, as `torch.func.grad`; at kinks an element of its Clarke set.
 
@@ -197,6 +206,8 @@ def grad(
         tol: quantities within it of a tie count as tied; the element then belongs to a nearby point.
         element: which one: ``"clarke"``, what one direction finds; ``"min-norm"``, the least, as `min_norm` finds it,
             against which a convex function falls; ``"mean"`` of the distinct ones that some directions find.
+        trust_custom: take the derivatives of every `torch.autograd.Function` in the program as they are given, be they
+            those of its values or not, as a straight-through estimator's. Nothing is then held against values.
 
     Raises:
         Refused: where the program has no such gradient; the message has its line.
@@ -206,7 +217,7 @@ def grad(
 
     @wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        arguments = Arguments(f, argnums, args, kwargs, has_aux)
+        arguments = Arguments(f, argnums, args, kwargs, has_aux, trust_custom)
         found = _found(wanted, arguments, seed, tol, memory)
         result = arguments.shaped(found.gradient)
         return (result, without_graph(found.aux)) if has_aux else result
@@ -215,7 +226,12 @@ def grad(
 
 
 def element(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, seed: int = 0, tol: float = 0.0
+    f: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    seed: int = 0,
+    tol: float = 0.0,
+    trust_custom: bool = False,
 ) -> Callable[..., Element]:
     """As `grad`, with the direction that decided and the certificate that the gradient keeps, kink or not.
 
@@ -227,7 +243,7 @@ def element(
 
     @wraps(f)
     def found(*args: Any, **kwargs: Any) -> Element:
-        arguments = Arguments(f, argnums, args, kwargs, has_aux)
+        arguments = Arguments(f, argnums, args, kwargs, has_aux, trust_custom)
         return arguments.element(arguments.find(seed, tol, certify=True), tol)
 
     return found
@@ -237,7 +253,11 @@ _memories: WeakKeyDictionary[Any, Memory] = WeakKeyDictionary()  # by the code o
 
 
 def backward(
-    closure: Callable[[], Tensor], params: Iterable[Tensor] | Tensor, seed: int = 0, tol: float = 0.0
+    closure: Callable[[], Tensor],
+    params: Iterable[Tensor] | Tensor,
+    seed: int = 0,
+    tol: float = 0.0,
+    trust_custom: bool = False,
 ) -> Tensor:
     """Add the gradient of a loss to ``.grad`` of the parameters, as ``closure().backward()``; returns the loss.
 
@@ -254,7 +274,8 @@ def backward(
     if not all(leaf.is_leaf for leaf in wanted):
         raise RuntimeError("Only leaves, as the parameters of a module, have a .grad to add to.")
     memory = _memories.setdefault(getattr(closure, "__code__", closure), Memory())
-    program = Program(lambda _: (closure(), None), wanted, defined_at(closure), held=True)
+    line = defined_at(closure)
+    program = Program(lambda _: (closure(), None), wanted, line, held=True, trusts_custom=trust_custom)
     with _without_hooks(wanted):
         found = by_itself(lambda: find(program, seed, tol, memory=memory))
     pairs = [(leaf, each) for leaf, each in zip(wanted, found.gradient, strict=True) if each is not None]

@@ -119,6 +119,7 @@ class Look:
         tol: what is closer than this counts as tied.
         sites: all that were met, and their flags.
         leaks: where derivatives were cut: only the tangents can tell whether that matters.
+        customs: functions whose derivatives are what somebody says they are.
         fused: where random numbers were drawn in a way that the tangent pass cannot repeat.
         reads: where numbers left the program.
         differentiates: the program takes gradients itself.
@@ -130,6 +131,7 @@ class Look:
     tol: float
     sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
     leaks: Noted = field(default_factory=Noted)
+    customs: list[str] = field(default_factory=list)
     reads: Noted = field(default_factory=Noted)
     fused: Noted = field(default_factory=Noted)
     differentiates: bool = False

@@ -40,6 +40,7 @@ class Program:
         line: at which it begins.
         held: the program holds the leaves itself, as a module its parameters: they get their tangents in place.
         copied: it writes into its arguments, and is given copies.
+        trusts_custom: derivatives of custom functions are taken as they are given.
         generators: of random numbers, and their states before the first run.
         drawn: their states after one run.
         is_random: it draws random numbers.
@@ -55,6 +56,7 @@ class Program:
     line: str
     held: bool = False
     copied: bool = False
+    trusts_custom: bool = False
     generators: list[Any] = field(default_factory=list)
     drawn: list[Any] = field(default_factory=list)
     is_random: bool = False

@@ -66,7 +66,7 @@ def look(program: Program, tol: float) -> tuple[Look, list[bool], list[Tensor], 
     leaves, value, aux = program.plain(current)
     _require_scalar(value)
     flags = current.flags()
-    current.leaks += _custom_functions(value)
+    current.customs += _custom_functions(value)
     return current, flags, leaves, value, aux
 
 
@@ -157,16 +157,21 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     looked, flags, leaves, value, aux = look(program, tol)
     kinks = sum(flags)
     expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
-    branches = _branches(expected, [*looked.leaks, *looked.reads])
+    branches = _branches(expected, [*looked.leaks, *looked.customs, *looked.reads])
+    trusts = program.trusts_custom and bool(looked.customs)
     if not kinks and not certify:
         gradient = _plain_gradient(value, leaves, program)
-        is_plain = not (looked.leaks or looked.reads or looked.differentiates) or branches in memory.plain
-        if is_plain or (not tol and _is_what_values_do(program, gradient, seed)):
-            memory.plain.add(branches)
+        is_plain = not (looked.leaks or looked.customs or looked.reads or looked.differentiates)
+        if trusts or is_plain or branches in memory.plain or (not tol and _is_what_values_do(program, gradient, seed)):
+            if not trusts:
+                memory.plain.add(branches)
             return Found(gradient, value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
     certify = not tol and branches not in memory.passed
     search = _Search(program, value, tol, expected, looked, certify, is_random=direction is None)
+    if trusts:
+        found = search.extrapolated(seed, direction, trusts=True)
+        return replace(found, value=value, aux=aux, kinks=kinks)
     found = search.from_rules(seed, direction) if branches not in memory.without_rules else None
     if found is None:
         memory.without_rules.add(branches)
@@ -309,7 +314,7 @@ class _Search:
 
     def from_rules(self, seed: int, direction: Vector | None) -> Found | None:
         """The element that rules lead to; None if they do not, and torch's own gradients nearby may."""
-        self.at_once = bool(self.looked.leaks) or self.looked.differentiates
+        self.at_once = bool(self.looked.leaks or self.looked.customs) or self.looked.differentiates
         leaves = self.program.leaves
         if self.looked.fused:
             raise Refused(_fused(self.looked.fused[0]))
@@ -327,11 +332,11 @@ class _Search:
             self.error = error
             return None
 
-    def extrapolated(self, seed: int, direction: Vector | None) -> Found:
-        """The limit of torch's own gradients, held against the program's values."""
+    def extrapolated(self, seed: int, direction: Vector | None, trusts: bool = False) -> Found:
+        """The limit of torch's own gradients, held against the program's values unless others are to be believed."""
         ahead = random_direction(self.program.leaves, seed) if direction is None else direction
         gradient = gradient_limit(self.program, ahead)
-        if gradient is None or not self._is_limit(gradient, ahead):
+        if gradient is None or not (trusts or self._is_limit(gradient, ahead)):
             raise as_refusal(self.error, self.program) from self.error
         slope = product_of(gradient, ahead)
         found = Found(tuple(gradient), self.value, slope=slope, product=slope, direction=tuple(ahead))
@@ -360,7 +365,8 @@ class _Search:
         return found
 
     def _doubtful(self, current: Decide) -> list[str]:
-        return list(dict.fromkeys([*self.looked.leaks, *self.looked.reads, *current.leaks])) or [self.program.line]
+        seen = [*self.looked.leaks, *self.looked.customs, *self.looked.reads, *current.leaks]
+        return list(dict.fromkeys(seen)) or [self.program.line]
 
     def _decided_nearby(self, ahead: Vector, line: str) -> tuple[Found, Decide]:
         """Values and derivatives both tie: two runs a little further on answer, and must lead to one gradient."""
