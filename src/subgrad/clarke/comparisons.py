@@ -45,12 +45,13 @@ class Comparison(Rule):
             ties = _ties(call, at.tol)
             name, by_values = call.op.op.partition(".")[0], call.native(call.arguments)
             ahead = _difference(one, other).to(ties.device)
-            still = ties & (ahead == 0)
-            answer = torch.where(ties & (ahead != 0), ANSWERS[name](ahead), by_values)
+            moving = ties & (ahead != 0)
+            still = ties ^ moving
+            answer = torch.where(moving, ANSWERS[name](ahead), by_values)
             further = at.further(call)
             answer = answer if further is None else torch.where(still, further, answer)
-            at.answered(name, ties, still, answer ^ by_values)
-            call.memo["moving"] = ties & ~still
+            call.memo["moving"], call.memo["met"] = moving, ties.any()
+            at.answered(name, call.memo["met"], still, answer ^ by_values)
             return answer
 
     def along(self, call: Call, branch: Tensor) -> Tensor:
@@ -70,8 +71,7 @@ def _ties(call: Call, tol: float) -> Tensor:
     if one is other:  # as `isnan` and `isfinite` ask
         return torch.zeros((), dtype=torch.bool, device=one.device)
     if tol == 0:
-        # What is masked with an infinity is not about to move.
-        return (one == other) & (one != torch.inf) & (one != -torch.inf)
+        return (one - other) == 0  # what is masked with an infinity is not about to move
     return (one - other).abs() <= tol
 
 

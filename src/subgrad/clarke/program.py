@@ -229,7 +229,8 @@ class Program:
         self.rewind()
         grad = torch.set_grad_enabled(self.differentiates)
         with grad, Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
-            return pytree.tree_map_only(Tensor, Tensor.detach, self.call(leaves)[0])
+            out = self.call(leaves)[0]
+        return out.detach() if isinstance(out, Tensor) else pytree.tree_map_only(Tensor, Tensor.detach, out)
 
     @contextmanager
     def _beside(self) -> Iterator[None]:
