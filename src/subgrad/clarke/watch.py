@@ -38,7 +38,7 @@ from subgrad.clarke.passes import Decide, Look
 from subgrad.clarke.searches import SEARCHES
 from subgrad.clarke.spelled import SPELLED
 from subgrad.clarke.wide import NARROW
-from subgrad.clarke.written import WRITING, target
+from subgrad.clarke.written import WRITING, is_shared, target
 
 HANDLERS: dict[str, Handler] = {**CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH_CUTS}
 
@@ -81,7 +81,10 @@ class Watch(TorchFunctionMode):
                 # Derivatives bend where operators do not, and have no rules.
                 self.current.leaks.note(f"{name_of(func)} inside a torch.func transform")
         if func in WRITING or (kwargs and "out" in kwargs):
-            self.current.keep(target(func, args, kwargs or {}))
+            written = target(func, args, kwargs or {})
+            self.current.keep(written)
+            if self.looks and _is_seen_by_others(written) and reaches(args, kwargs):
+                self.current.leaks.note(name_of(func))
         handler = _handlers.get(func, _UNKNOWN)
         if handler is _UNKNOWN:
             handler = _learned(func)
@@ -129,6 +132,12 @@ class Watch(TorchFunctionMode):
         """A result is not differentiated; what it was made of may be."""
         if reaches(args, kwargs) and name_of(func) not in ONE_BY_ONE:
             self.current.leaks.note(name_of(func))
+
+
+def _is_seen_by_others(tensor: Any) -> bool:
+    """Whether what is written into a tensor reaches others without a derivative."""
+    is_plain = isinstance(tensor, Tensor) and tensor.layout is torch.strided and not tensor.requires_grad
+    return is_plain and is_shared(tensor)
 
 
 def chosen(current: Any, func: Any, args: Any, kwargs: Any) -> Any:

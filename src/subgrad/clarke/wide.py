@@ -2,8 +2,9 @@
 
 Quotients of values tell a derivative only as sharply as the values are known. Every floating-point tensor that a torch
 function is given is therefore converted to double first, and so is every dtype that is named; constants that a
-program holds itself, the parameters of a module say, are converted where they are used. What random numbers a program
-draws may depend on the dtype: a program that draws some is only run so if it returns the same.
+program holds itself, the parameters of a module say, are converted when they are first used, memory and all, so that
+what is written into one is read from it later. What random numbers a program draws may depend on the dtype: a program
+that draws some is only run so if it returns the same.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 # Methods that name a dtype by their own name.
 CASTS = frozenset((Tensor.float, Tensor.half, Tensor.bfloat16))
 DROPOUTS = frozenset((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dropout, torch.feature_dropout))
+# Numbers leave the program in the first; what is then made of numbers is made in double precision.
+READS = frozenset((Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__array__))
+OF_NUMBERS = frozenset((torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.full))
 _ATTRIBUTE = "__get__"
 
 
@@ -31,7 +35,8 @@ class StandIn(TorchFunctionMode):
 
     def __init__(self, others: Mapping[int, Tensor], wide: bool):
         super().__init__()
-        self.others, self.wide = others, wide
+        self.others, self.wide, self.has_read = others, wide, False
+        self.memories: dict[tuple[int, torch.dtype], _Memory] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in LOST:
@@ -44,10 +49,12 @@ class StandIn(TorchFunctionMode):
             return self._dropped(func, args, kwargs or {})
         with torch._C.DisableTorchFunction():  # to ask for a dtype is a call of a torch function, too
             others, named = self._other(args), {name: self._other(each) for name, each in (kwargs or {}).items()}
+        self.has_read |= func in READS
         out = func(*others, **named)
         if self.wide and isinstance(out, Tensor) and not any(map(_is_tensor, args)) and out.dtype in NARROW:
             # Made without a dtype; numbers that the program has read may have more digits.
-            return func(*args, **{**(kwargs or {}), "dtype": torch.float64}) if func is torch.tensor else out.double()
+            is_new = self.has_read and func in OF_NUMBERS
+            return func(*args, **{**(kwargs or {}), "dtype": torch.float64}) if is_new else out.double()
         return out
 
     def _dropped(self, func: Any, args: Any, kwargs: Any) -> Tensor:
@@ -60,12 +67,38 @@ class StandIn(TorchFunctionMode):
     def _other(self, given: Any) -> Any:
         if isinstance(given, Tensor):
             found = self.others.get(id(given), given)
-            return found.double() if self.wide and found.dtype in NARROW else found
+            return self._in_double(found) if self.wide and found.dtype in NARROW else found
         if isinstance(given, torch.dtype):
             return torch.float64 if self.wide and given in NARROW else given
         if type(given) in (list, tuple):
             return type(given)(map(self._other, given))
         return given
+
+    def _in_double(self, tensor: Tensor) -> Tensor:
+        """A view into the memory of a tensor, in double precision: views of one memory stay views of one memory."""
+        is_held = tensor.grad_fn is None and type(tensor) in (Tensor, torch.nn.Parameter)
+        if not is_held or tensor.layout is not torch.strided or tensor.is_inference():
+            return tensor.double()
+        key = tensor.untyped_storage().data_ptr(), tensor.dtype
+        memory = self.memories.get(key)
+        if memory is None or memory.is_old():
+            memory = self.memories[key] = _Memory(tensor)
+        return memory.seen_by(tensor)
+
+
+class _Memory:
+    """What a tensor lies in, in double precision, as long as nobody writes into the tensor itself."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor, self.version = tensor, tensor._version
+        whole = tensor.detach().as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
+        self.whole = whole.double()
+
+    def is_old(self) -> bool:
+        return self.tensor._version != self.version
+
+    def seen_by(self, tensor: Tensor) -> Tensor:
+        return self.whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _is_tensor(given: Any) -> bool:

@@ -45,6 +45,7 @@ class Written:
         self._leaves = frozenset(map(_memory, leaves))
         self._before: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # by identity; temporary tensors may be gone
         self._after: list[tuple[weakref.ref[Tensor], Tensor]] = []
+        self._shared: list[Tensor] = []  # of these, what others see as well
         self._has_run = False  # and nothing has been put back since
 
     def __bool__(self) -> bool:
@@ -63,6 +64,8 @@ class Written:
         if not is_result and not is_known:
             gone = partial(self._before.pop, number)
             self._before[number] = weakref.ref(whole, lambda _: gone(None)), whole.detach().clone()
+            if is_shared(whole):  # it may be gone, and not what it lies in
+                self._shared.append(whole)
 
     def restore(self) -> None:
         """Before another run."""
@@ -70,8 +73,8 @@ class Written:
             pairs = [(each, each()) for each, _ in self._before.values()]
             self._after = [(each, tensor.detach().clone()) for each, tensor in pairs if tensor is not None]
             self._has_run = False
-        if self._before:
-            _write(self._before.values())
+        if self._before:  # what was kept first lies there in the end, where several share their memory
+            _write(reversed(self._before.values()))
 
     def note_one_run(self) -> None:
         """All is as after one run; what that is, is kept if there is another."""
@@ -80,6 +83,12 @@ class Written:
     def settle(self) -> None:
         if not self._has_run:
             _write(self._after)
+
+
+def is_shared(tensor: Tensor) -> bool:
+    """Whether somebody else has the memory of a tensor, unknown to autograd: what it was detached from, say."""
+    alone = 3 if tensor._is_view() else 2  # the tensor, the storage that is asked, and the base of a view
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) > alone
 
 
 def _memory(tensor: Tensor) -> int:
