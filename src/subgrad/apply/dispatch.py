@@ -19,6 +19,7 @@ from torch._C import DispatchKey
 from torch.autograd import forward_ad
 
 from subgrad.apply import compiled, layouts, lists, shortcuts
+from subgrad.apply.active import active
 from subgrad.apply.gates import are_known_absent, below_autograd, laid_out
 from subgrad.apply.joint import REPAIRS
 from subgrad.apply.operators import Operator, operator
@@ -69,6 +70,12 @@ def install(convention: Convention | None = None) -> None:
         _served.add(convention)
 
 
+def ask_again() -> None:
+    """Shortcuts pay elsewhere than before: conventions may need more kernels, the one in force at once."""
+    _served.intersection_update((None,))
+    install(active())
+
+
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Torch warns of a kernel that covers another one, which is what these are for."""
@@ -104,7 +111,7 @@ def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
     """Whether a convention may take what torch does not, or there is a faster way to the same."""
     if convention is None:
         return True
-    return may_change(op, convention) or (convention.interferes and shortcuts.functional(op.op, key) is not None)
+    return may_change(op, convention) or (convention.interferes and shortcuts.ever_pay(op.op, key))
 
 
 def _register(key: str, convention: Convention | None) -> None:

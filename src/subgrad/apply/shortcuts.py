@@ -25,7 +25,11 @@ class Shortcut(Protocol):
     """A faster way for one operator on one backend."""
 
     def pays_from(self, plan: Plan) -> int:
-        """From this size on it is faster than torch's own operator, where that gives the wanted gradient too."""
+        """From this size on it is better than torch's own operator, where that gives the wanted gradient too."""
+        ...
+
+    def ever_pays(self) -> bool:
+        """Whether there is such a size: a kernel that only calls torch's own costs time."""
         ...
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
@@ -50,6 +54,12 @@ def functional(op: str, key: str) -> Shortcut | None:
 
 def in_place(op: str, key: str) -> Shortcut | None:
     return _in_place.get((op, key))
+
+
+def ever_pay(op: str, key: str) -> bool:
+    """Whether some shortcut of an operator does more than to give what torch does not."""
+    found = (each.get((op, key)) for each in (_functional, _in_place))
+    return any(shortcut is not None and shortcut.ever_pays() for shortcut in found)
 
 
 # From a plan, the arguments and the operator's value: the value with the derivative, or None. For compiled graphs.

@@ -29,6 +29,9 @@ class Bounded:
     def pays_from(self, plan: Plan) -> int:
         return self.smallest if plan.is_blocked else sys.maxsize
 
+    def ever_pays(self) -> bool:
+        return True
+
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
         if not self.applies(plan, arguments["self"]):
             return None
@@ -58,6 +61,9 @@ class Selection:
 
     def pays_from(self, plan: Plan) -> int:
         return 1 if plan.names == _SELF and plan.is_blocked else sys.maxsize
+
+    def ever_pays(self) -> bool:
+        return True
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
         name = only_given(self.rows, arguments)

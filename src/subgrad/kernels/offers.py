@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import inf, isnan
+from sys import maxsize
 
+import torch
 from torch import Tensor
 
 from subgrad.apply import shortcuts
 from subgrad.apply.gates import is_memory
+from subgrad.apply.operators import operator
 from subgrad.apply.plan import Plan
 from subgrad.apply.rule import Arguments
 from subgrad.apply.shortcuts import Originals
@@ -21,6 +25,7 @@ from subgrad.kernels.nudged import FAMILY, Bounds, moved_bounds, nudged, nudged_
 from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, Straight, coding_of, only_given, rows_between
 from subgrad.kernels.windows import OnCuda
 from subgrad.kernels.written import written
+from subgrad.kinks.overloads import overload
 
 _SELF = ("self",)
 
@@ -33,7 +38,14 @@ class Packed:
     row: Straight
 
     def pays_from(self, plan: Plan) -> int:
-        return packed.smallest()
+        return packed.smallest() if self.ever_pays() else maxsize
+
+    def ever_pays(self) -> bool:
+        return packed.is_forced() or not keeps_result(self.form)
+
+    @property
+    def form(self) -> str:
+        return self.op
 
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
         call, x = self.call(plan, arguments), arguments["self"]
@@ -82,6 +94,10 @@ class Packed:
 class PackedInPlace(Packed):
     """The same over its input; not for views and leaves, whose errors and histories are torch's own affair."""
 
+    @property
+    def form(self) -> str:
+        return operator(self.op).in_place or self.op
+
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
         x = arguments["self"]
         if x.is_leaf or x._is_view() or not packed.is_dense(x):
@@ -105,6 +121,9 @@ class PackedSelection:
     def pays_from(self, plan: Plan) -> int:
         return packed.smallest()
 
+    def ever_pays(self) -> bool:
+        return True
+
     def __call__(self, plan: Plan, arguments: Arguments, originals: Originals) -> Tensor | None:
         second = only_given(self.rows, arguments)
         if second is None:
@@ -126,6 +145,19 @@ class PackedSelection:
         if mask is None:
             return packed.pack(call, x, other, "self" in plan.names)
         return written(mask.select(x, other, inf), self.op, arguments)
+
+
+@cache
+def keeps_result(form: str) -> bool:
+    """Whether torch differentiates an operator of one tensor from its result, which the next layer keeps as well.
+
+    A packed mask would then be kept besides, and spare nothing.
+    """
+    called = overload(form)
+    numbers = [1.0 if each.default_value is None else each.default_value for each in called._schema.arguments[1:]]
+    with torch.enable_grad(), torch.inference_mode(False):
+        out = called(torch.ones(1, requires_grad=True).clone(), *numbers)
+    return hasattr(out.grad_fn, "_saved_result")
 
 
 def _mask(plan: Plan, call: packed.Call) -> Mask | None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.apply import dispatch
 from subgrad.apply.gates import Gate, is_memory
 from subgrad.kernels import front
 from subgrad.kernels.codes import Codes
@@ -38,14 +39,20 @@ def set_packed(mode: str) -> None:
     """Where packed masks are used on CUDA, for this process.
 
     Args:
-        mode: ``"auto"`` where they win; ``"always"`` where they can; ``"never"``. At first what the variable
-            ``SUBGRAD_PACKED`` says, else ``"auto"``. The gradients are the same.
+        mode: ``"auto"`` where they win, which is not where torch keeps the result, as of `relu`; ``"always"`` where
+            they can; ``"never"``. At first what the variable ``SUBGRAD_PACKED`` says, else ``"auto"``. The gradients
+            are the same.
     """
     global _mode
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r} of packed masks. Known: {', '.join(MODES)}.")
     _mode = mode
     front.forget_notes()
+    dispatch.ask_again()
+
+
+def is_forced() -> bool:
+    return _mode == "always"
 
 
 def smallest() -> int:

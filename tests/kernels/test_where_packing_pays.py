@@ -1,0 +1,55 @@
+"""Packed masks are for operators that would keep their input; those that keep their result have no kernel of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from subgrad.apply.operators import operator
+from subgrad.kernels.offers import keeps_result
+from subgrad.kernels.pieces import STRAIGHT
+from subgrad.kinks.overloads import overload
+
+FORMS = [form for op in STRAIGHT for form in (op, operator(op).in_place) if form]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_said_to_be_kept_is_what_autograd_saves(form: str) -> None:
+    saved: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
+        return tensor
+
+    called = overload(form)
+    numbers = [1.0 if each.default_value is None else each.default_value for each in called._schema.arguments[1:]]
+    x = torch.randn(8, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        given = x * 1.0
+        saved.clear()
+        out = called(given, *numbers)
+    assert len(saved) == 1
+    is_in_place = form != form.rstrip("_")
+    result_is_saved = torch.equal(saved[0], out) and not torch.equal(x, out)
+    if not is_in_place:
+        result_is_saved = saved[0].data_ptr() == out.data_ptr()
+    assert keeps_result(form) == result_is_saved
+
+
+PROGRAM = """
+import subgrad
+from subgrad.apply.dispatch import REGISTERED
+with subgrad.use("min-norm"):
+    print(("AutogradCUDA", "relu") in REGISTERED, ("AutogradCUDA", "hardtanh") in REGISTERED)
+    subgrad.kernels.set_packed("always")
+    print(("AutogradCUDA", "relu") in REGISTERED)
+"""
+
+
+def test_what_gains_nothing_has_no_kernel_unless_it_is_asked_for() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]
