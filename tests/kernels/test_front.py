@@ -15,8 +15,8 @@ from threading import Barrier
 import pytest
 import torch
 import torch.nn.functional as F
-from kernels.calls import CALLS, DTYPES, IN_PLACE
-from kernels.fronts import assert_same_as_in_python, run_unwatched, without_front
+from kernels.calls import CALLS, CONVENTIONS, DTYPES, IN_PLACE
+from kernels.fronts import ONCE_ONLY, assert_same_as_in_python, run_unwatched, second_of_the_sum, without_front
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -42,6 +42,20 @@ def slope(call: Callable[[Tensor], Tensor], at: float = 0.0) -> float:
 @pytest.mark.parametrize("name", [*CALLS, *IN_PLACE])
 def test_every_number_under_every_convention(name: str, dtype: torch.dtype) -> None:
     assert_same_as_in_python(name, dtype, "cpu")
+
+
+@pytest.mark.parametrize("name", [name for name in (*CALLS, *IN_PLACE) if name not in ONCE_ONLY])
+def test_where_torch_has_a_second_derivative_for_constant_cotangents_so_have_we(name: str) -> None:
+    call, x = (CALLS | IN_PLACE)[name], torch.tensor([-3.0, -1.0, 0.0, 0.5, 1.0, 3.0, 6.0])
+    wanted = second_of_the_sum(call, x)
+    if wanted is None:
+        return
+    for convention in CONVENTIONS:
+        with subgrad.use(convention):
+            for _ in range(2):  # the first asks Python
+                found = second_of_the_sum(call, x)
+                assert found is not None
+                assert torch.equal(found + 0 * x, wanted + 0 * x)
 
 
 def test_no_python_runs_for_a_call_like_an_earlier_one() -> None:

@@ -140,6 +140,22 @@ bool is_one_loop(const Tensor& x, const Tensor& cotangent) {
          x.sizes() == cotangent.sizes() && x.strides() == cotangent.strides() && x.is_non_overlapping_and_dense();
 }
 
+// An empty tensor that depends on the input, so that second derivatives with respect to it are zeros, not missing.
+struct Anchor : torch::autograd::Function<Anchor> {
+  static Tensor forward(AutogradContext* context, const Tensor& x) {
+    context->saved_data["sizes"] = x.sizes();
+    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
+    context->saved_data["device"] = x.device();
+    return at::empty({0});
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list&) {
+    auto& saved = context->saved_data;
+    const auto dtype = static_cast<c10::ScalarType>(saved["dtype"].toInt());
+    return {at::zeros(saved["sizes"].toIntVector(), at::TensorOptions(saved["device"].toDevice()).dtype(dtype))};
+  }
+};
+
 // What is masked: an operator, and its arguments on the stack.
 struct Call {
   const OperatorHandle& op;
@@ -147,6 +163,7 @@ struct Call {
   Stack* stack;
   Mask mask;
   Tensor place;  // the kink, if it is a tensor
+  Tensor anchor;  // where what is kept does not depend on the input
 };
 
 // The operator's value, with a mask for a derivative: on the CPU made of the input, which torch's own keeps as well;
@@ -157,6 +174,7 @@ struct Masked : torch::autograd::Function<Masked> {
     context->saved_data["mask"] = call.mask.packed();
     const Tensor kept = x.is_cpu() ? (call.in_place ? x.clone() : x) : call.mask.compared(x, call.place);
     context->save_for_backward({kept});
+    if (call.anchor.defined()) context->saved_data["anchor"] = call.anchor;
     call.op.callBoxed(call.stack);
     if (call.in_place) context->mark_dirty({x});
     return call.in_place ? x : call.stack->back().toTensor();
@@ -166,8 +184,16 @@ struct Masked : torch::autograd::Function<Masked> {
     const Mask mask = Mask::unpacked(context->saved_data["mask"].toDoubleVector());
     const Tensor saved = context->get_saved_variables()[0], cotangent = cotangents[0];
     if (!cotangent.defined()) return {Tensor(), Tensor()};
+    if (at::GradMode::is_enabled()) {
+      auto& data = context->saved_data;
+      const Tensor anchor = data.count("anchor") ? data["anchor"].toTensor() : Anchor::apply(saved);
+      const bool is_made = saved.scalar_type() == at::kBool;
+      const Tensor compared = is_made ? saved : mask.compared(saved.detach(), Tensor());
+      // A sum over nothing is 0.0, which taken away leaves every bit.
+      return {mask.applied(compared, cotangent).sub(anchor.sum()), Tensor()};
+    }
     if (saved.scalar_type() == at::kBool) return {mask.applied(saved, cotangent), Tensor()};
-    if (!at::GradMode::is_enabled() && is_one_loop(saved, cotangent)) {
+    if (is_one_loop(saved, cotangent)) {
       if (saved.scalar_type() == at::kFloat) {
         if (const auto range = mask.range<float>()) return {weighed(saved, cotangent, *range), Tensor()};
       } else if (saved.scalar_type() == at::kDouble) {
@@ -191,9 +217,11 @@ struct Clamped : torch::autograd::Function<Clamped> {
     return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) && x.is_non_overlapping_and_dense();
   }
 
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Mask* mask, bool in_place) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Mask* mask, bool in_place,
+                        const Tensor* anchor) {
     at::AutoDispatchBelowAutograd guard;
     const Tensor out = in_place ? x : at::empty_like(x, {}, format_of_result(x));
+    if (anchor->defined()) context->saved_data["anchor"] = *anchor;
     context->save_for_backward({x.scalar_type() == at::kFloat ? clamped<float>(x, out, *mask)
                                                               : clamped<double>(x, out, *mask)});
     context->saved_data["strides"] = out.strides();
@@ -203,10 +231,14 @@ struct Clamped : torch::autograd::Function<Clamped> {
 
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
     const Tensor words = context->get_saved_variables()[0], cotangent = cotangents[0];
-    if (!cotangent.defined()) return variable_list(3);
-    const auto strides = context->saved_data["strides"].toIntVector();
+    if (!cotangent.defined()) return variable_list(4);
+    auto& data = context->saved_data;
+    const auto strides = data["strides"].toIntVector();
     const auto weigh = cotangent.scalar_type() == at::kFloat ? weighed<float> : weighed<double>;
-    return {weigh(words, cotangent, strides), Tensor(), Tensor()};
+    Tensor gradient = weigh(words, cotangent, strides);
+    // A sum over nothing is 0.0, which taken away leaves every bit.
+    if (at::GradMode::is_enabled() && data.count("anchor")) gradient = gradient.sub(data["anchor"].toTensor().sum());
+    return {gradient, Tensor(), Tensor(), Tensor()};
   }
 
  private:
@@ -272,22 +304,6 @@ struct Clamped : torch::autograd::Function<Clamped> {
     const Tensor whole = at::constant_pad_nd(words, {0, blocks * B::LANES - words.numel()}).view({blocks, 1, B::LANES});
     const Tensor rows = at::arange(B::ROWS, words.options()).view({B::ROWS, 1});
     return at::bitwise_right_shift(whole, rows).bitwise_and(1).to(at::kBool).as_strided(sizes, strides);
-  }
-};
-
-// Nothing, on which the input depends all the same: second derivatives with respect to it are zero, not missing.
-struct Anchor : torch::autograd::Function<Anchor> {
-  static Tensor forward(AutogradContext* context, const Tensor& x) {
-    context->saved_data["sizes"] = x.sizes();
-    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
-    context->saved_data["device"] = x.device();
-    return at::empty({0});
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list&) {
-    auto& saved = context->saved_data;
-    const auto dtype = static_cast<c10::ScalarType>(saved["dtype"].toInt());
-    return {at::zeros(saved["sizes"].toIntVector(), at::TensorOptions(saved["device"].toDevice()).dtype(dtype))};
   }
 };
 
@@ -638,6 +654,7 @@ class Front {
       : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str())),
         key_(c10::parseDispatchKey(key)),
         in_place_(in_place),
+        is_relu_(name.rfind("aten::relu", 0) == 0),
         torchs_own_(std::make_shared<const Kernel>(op_, key_)) {}
 
   // Lie over what is registered now; for good, and without the warning of torch, which is not used to it.
@@ -757,7 +774,8 @@ class Front {
         }
       }
       if (answer != nullptr && answer->is_clamp && Clamped::is_for(self) && !(in_place_ && is_shared(self))) {
-        Tensor out = Clamped::apply(self, &answer->mask, in_place_);
+        const Tensor anchor = is_relu_ ? Anchor::apply(self) : Tensor();
+        Tensor out = Clamped::apply(self, &answer->mask, in_place_, &anchor);
         if constexpr (std::is_same_v<Result, Tensor>) return out;
         else return self;
       }
@@ -824,7 +842,8 @@ class Front {
       if (std::isnan(mask.low)) return false;
     }
     // The operator takes its arguments from the stack, and leaves there what it wrote.
-    Tensor out = Masked::apply(x, Call{op_, in_place_, stack, mask, place});
+    const Tensor anchor = in_place_ || !x.is_cpu() ? Anchor::apply(x) : Tensor();
+    Tensor out = Masked::apply(x, Call{op_, in_place_, stack, mask, place, anchor});
     torch::jit::drop(*stack, 1);
     stack->emplace_back(std::move(out));
     return true;
@@ -833,6 +852,7 @@ class Front {
   const OperatorHandle op_;
   const DispatchKey key_;
   const bool in_place_;
+  const bool is_relu_;  // of which torch has a second derivative, zeros; of clamps it has none
   const std::shared_ptr<const Kernel> torchs_own_;
   std::optional<Kernel> in_python_;
   c10::BoxedKernel boxed_;  // this front
