@@ -61,7 +61,9 @@ STAGES: dict[str, Callable[[], None]] = {"grad": whole_programs, "audit": audits
 
 
 def every_case(names: Iterable[str], count: int) -> list[Any]:
-    return [case for name in names for dtype in DTYPES for case in samples(name, dtype, count)]
+    """All but what returns memory as it finds it."""
+    written = [name for name in names if "empty" not in name]
+    return [case for name in written for dtype in DTYPES for case in samples(name, dtype, count)]
 
 
 def one_for_every_kernel() -> list[Any]:
