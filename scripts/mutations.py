@@ -40,6 +40,7 @@ REASONS = ROOT / "scripts" / "mutations.json"
 NUMBER, SECONDS = 200, 600  # of one step: what does not end is told by the small programs, which are stopped
 # What is run where the small programs show nothing.
 TESTS = ("test_every_row", "test_layers", "test_refusals", "test_groups", "test_spectra_vectors", "test_unseen")
+SIGNS = ("FAILED", "ERROR")  # how a line of pytest begins that names a test
 SMALL_PROGRAMS = "import json, sys; from clarke import battery; {}"
 RECORD = SMALL_PROGRAMS.format("json.dump(battery.record(), open(sys.argv[1], 'w'))")
 CHANGES = SMALL_PROGRAMS.format("print(json.dumps(battery.changes(json.load(open(sys.argv[1])))))")
@@ -99,10 +100,12 @@ def _small_programs(where: Place, baseline: Path) -> dict[str, Any]:
 def _tests(where: Place, failing: set[str]) -> dict[str, Any]:
     left_out = [argument for each in sorted(failing) for argument in ("--deselect", each)]
     done = where.run("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *left_out, *_files())
-    if done.returncode == 1:
-        what = next((line for line in done.stdout.splitlines() if line.startswith("FAILED")), "a test")
-        return {"by": "test", "what": what[:200]}
-    return {"by": "nothing", "what": ""} if done.returncode == 0 else {"by": "error", "what": done.stdout[-200:]}
+    if done.returncode == 0:
+        return {"by": "nothing", "what": ""}
+    named = next((line for line in done.stdout.splitlines() if line.startswith(SIGNS)), None)
+    if named is None:  # pytest itself did not get so far: what it says last tells why
+        return {"by": "error", "what": f"pytest ends with {done.returncode}: {(done.stdout + done.stderr)[-160:]}"}
+    return {"by": "test", "what": named[:200]}
 
 
 def _files() -> list[str]:
@@ -112,7 +115,7 @@ def _files() -> list[str]:
 def _failing(where: Place) -> set[str]:
     """Tests that fail without any mutant say nothing about one."""
     done = where.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *_files())
-    return {line.split(" - ")[0].split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith("FAILED")}
+    return {line.split(" - ")[0].split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith(SIGNS)}
 
 
 def fingerprint() -> str:
