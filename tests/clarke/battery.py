@@ -81,6 +81,8 @@ LINES = (
     "(F.batch_norm(x.view(3, 2), None, None, None, x[:2].abs(), True) * w[:6].view(3, 2)).sum()",
     "(torch._foreach_addcmul([x], [x.abs()], [x + 1], [2.0])[0] * w[:6]).sum()",
     "(w[:6] / (x.abs() + torch.as_tensor(1.0))).sum()",
+    "(torch.copysign(w[:6], x) * x).sum()",
+    "(x.float().double() * w[:6]).abs().sum()",
     # Sums, means and products of groups.
     "(torch.segment_reduce(x.abs(), 'prod', lengths=torch.tensor([2, 4])) * w[:2]).sum()",
     "(torch.segment_reduce(x.abs(), 'mean', lengths=torch.tensor([2, 4])) * w[:2]).sum()",
@@ -89,8 +91,8 @@ LINES = (
     # Without dimensions, with all of them, and with windows that are others in every plane.
     "x[0].amax(0) * 2 + x[1:].abs().sum()",
     "torch.linalg.vector_norm(x, inf, dim=())",
-    "(F.fractional_max_pool2d(x.view(1, 3, 2, 1), (2, 1), (1, 1), _random_samples=x.new_zeros(1, 3, 2)).flatten() * w[:3])"
-    ".sum()",
+    "(F.fractional_max_pool2d(torch.stack([x, x.flip(0)], 1).view(1, 6, 2, 1), (2, 1), (1, 1),"
+    " _random_samples=x.new_zeros(1, 6, 2)).flatten() * w[:6]).sum()",
     # Where something jumps.
     "(torch.arctan(torch.complex(x[:3], x[3:] + 2)).real * x[:3] * w[:3]).sum()",
     "torch.arctan(torch.complex(x[:3], x[3:] - 1)).real.sum()",
@@ -100,7 +102,8 @@ LINES = (
     # Vectors of values that repeat, or vanish.
     "(lambda l, q: (q * l.exp().unsqueeze(-2) @ q.mT * w[:9].view(3, 3)).sum())"
     "(*torch.linalg.eigh(torch.diag_embed(x.view(2, 3))))",
-    "(lambda u, s, v: (u * s.sin() @ v * w[:6].view(2, 3)).sum())(*torch.linalg.svd(x.view(2, 3), full_matrices=False))",
+    "(lambda u, s, v: (u * s.sin() @ v * w[:6].view(2, 3)).sum())"
+    "(*torch.linalg.svd(x.view(2, 3), full_matrices=False))",
     "torch.linalg.eigvalsh(torch.stack([torch.eye(2) * x[0], torch.diag(x[1:3] + 3 * w[:2])])).sum(-1).abs().sum()",
 )
 # Points that lie near kinks are given with a tolerance.
