@@ -40,6 +40,7 @@ REASONS = ROOT / "scripts" / "mutations.json"
 NUMBER, SECONDS = 200, 600  # of one step: what does not end is told by the small programs, which are stopped
 # What is run where the small programs show nothing.
 TESTS = ("test_every_row", "test_layers", "test_refusals", "test_groups", "test_spectra_vectors", "test_unseen")
+SIGNS = ("FAILED", "ERROR")  # how a line of pytest begins that names a test
 SMALL_PROGRAMS = "import json, sys; from clarke import battery; {}"
 RECORD = SMALL_PROGRAMS.format("json.dump(battery.record(), open(sys.argv[1], 'w'))")
 CHANGES = SMALL_PROGRAMS.format("print(json.dumps(battery.changes(json.load(open(sys.argv[1])))))")
@@ -99,10 +100,12 @@ def _small_programs(where: Place, baseline: Path) -> dict[str, Any]:
 def _tests(where: Place, failing: set[str]) -> dict[str, Any]:
     left_out = [argument for each in sorted(failing) for argument in ("--deselect", each)]
     done = where.run("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *left_out, *_files())
-    if done.returncode == 1:
-        what = next((line for line in done.stdout.splitlines() if line.startswith("FAILED")), "a test")
-        return {"by": "test", "what": what[:200]}
-    return {"by": "nothing", "what": ""} if done.returncode == 0 else {"by": "error", "what": done.stdout[-200:]}
+    if done.returncode == 0:
+        return {"by": "nothing", "what": ""}
+    named = next((line for line in done.stdout.splitlines() if line.startswith(SIGNS)), None)
+    if named is None:  # pytest itself did not get so far: what it says last tells why
+        return {"by": "error", "what": f"pytest ends with {done.returncode}: {(done.stdout + done.stderr)[-160:]}"}
+    return {"by": "test", "what": named[:200]}
 
 
 def _files() -> list[str]:
@@ -112,7 +115,7 @@ def _files() -> list[str]:
 def _failing(where: Place) -> set[str]:
     """Tests that fail without any mutant say nothing about one."""
     done = where.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *_files())
-    return {line.split(" - ")[0].split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith("FAILED")}
+    return {line.split(" - ")[0].split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith(SIGNS)}
 
 
 def fingerprint() -> str:
@@ -180,21 +183,22 @@ def table(mutants: list[Mutant], found: dict[str, Any]) -> str:
         if by == "nothing":
             by = "changes no result" if described(mutant) in known else "**survived**"
         counts[by] += 1
-        what = known.get(described(mutant), result["what"]) if result["by"] == "nothing" else result["what"]
-        rows.append(f"| {mutant.kind} | {_cell(described(mutant))} | {by} | {_cell(what)[:100]} |")
+        what = known[described(mutant)] if by == "changes no result" else _cell(result["what"][:100])
+        rows.append(f"| {mutant.kind} | {_cell(described(mutant))} | {by} | {what} |")
     lines = [
         "## Wrong rules, planted one by one",
         "",
         f"Written by `scripts/mutations.py`: {len(mutants)} changes of the files that hold rules, one at a time. Each",
-        "is tried with some 1,600 small programs, on their kinks; if nothing shows, with tests. *certificate*: the",
-        "library refuses where it returned before. *test*: it returns what the values of the program contradict, or a",
-        "test fails. *error*: another exception is raised. A mutant that changes no result has its reason.",
+        "is tried with some 2,200 small programs, on their kinks; if nothing shows, with tests. *certificate*: the",
+        "library refuses where it returned before, or extrapolates since the certificate refuses the rule. *test*: it",
+        "returns what the values of the program contradict, or a test fails. *error*: another exception is raised. A",
+        "mutant that changes no result has its reason.",
         "",
         "| caught by | mutants |",
         "|---|---:|",
         *(f"| {by} | {count} |" for by, count in counts.most_common()),
         "",
-        "| kind | change | caught by | first sign |",
+        "| kind | change | caught by | first sign, or why nothing changes |",
         "|---|---|---|---|",
         *rows,
     ]

@@ -19,7 +19,7 @@ from clarke.known import CASES
 from clarke.mixed import judge
 from clarke.mixed.programs import OPERATIONS, Program, Step, numbered
 from clarke.mixed.table import PIECEWISE
-from clarke.nearby import doubt_of_slope, doubts_of_gradient
+from clarke.nearby import doubt_of_slope, doubts_of_gradient, jumps
 
 POINTS = ((0.0, 0.0, 0.0, 0.0), (1.0, -1.0, 1.0, 0.5), (2.0, 2.0, 0.0, -1.0))
 GIVEN = ({"c": 0.0, "low": 0.0, "high": 1.0, "a": 0.5}, {"c": 1.0, "low": -1.0, "high": 1.0, "a": 2.0})
@@ -74,7 +74,40 @@ LINES = (
     "(torch.minimum(x[:3], x[3:]) * torch.clamp(x[3:], x[:3], 2 * x[:3])).sum()",
     "(torch.clamp(x[:3], max=x[3:]) * w[:3]).sum()",
     "F.scaled_dot_product_attention(x.view(1, 3, 2).relu(), x.view(1, 3, 2), x.view(1, 3, 2), is_causal=True).sum()",
+    # What is only run in another way, beside a kink.
+    "(torch.nn.utils.rnn.pack_padded_sequence(x.view(3, 2).relu(), torch.tensor([3, 2])).data * w[:5]).sum()",
+    "(F.layer_norm(x.view(2, 3), (3,), None, x[:3].abs()) * w[:6].view(2, 3)).sum()",
+    "(F.batch_norm(x.view(3, 2), None, None, x[2:4].abs(), None, True) * w[:6].view(3, 2)).sum()",
+    "(F.batch_norm(x.view(3, 2), None, None, None, x[:2].abs(), True) * w[:6].view(3, 2)).sum()",
+    "(torch._foreach_addcmul([x], [x.abs()], [x + 1], [2.0])[0] * w[:6]).sum()",
+    "(w[:6] / (x.abs() + torch.as_tensor(1.0))).sum()",
+    "(torch.copysign(w[:6], x) * x).sum()",
+    "(x.float().double() * w[:6]).abs().sum()",
+    # Sums, means and products of groups.
+    "(torch.segment_reduce(x.abs(), 'prod', lengths=torch.tensor([2, 4])) * w[:2]).sum()",
+    "(torch.segment_reduce(x.abs(), 'mean', lengths=torch.tensor([2, 4])) * w[:2]).sum()",
+    "(x[:3].abs().index_reduce(0, torch.tensor([0, 1, 0]), x[3:], 'mean') * w[:3]).sum()",
+    "x[0].abs().index_reduce(0, torch.tensor([0]), x[1], 'mean') + x[2].abs()",
+    # Without dimensions, with all of them, and with windows that are others in every plane.
+    "x[0].amax(0) * 2 + x[1:].abs().sum()",
+    "torch.linalg.vector_norm(x, inf, dim=())",
+    "(F.fractional_max_pool2d(torch.stack([x, x.flip(0)], 1).view(1, 6, 2, 1), (2, 1), (1, 1),"
+    " _random_samples=x.new_zeros(1, 6, 2)).flatten() * w[:6]).sum()",
+    # Where something jumps.
+    "(torch.arctan(torch.complex(x[:3], x[3:] + 2)).real * x[:3] * w[:3]).sum()",
+    "torch.arctan(torch.complex(x[:3], x[3:] - 1)).real.sum()",
+    "F.grid_sample(w.view(1, 1, 4, 4), x.view(1, 3, 1, 2), mode='nearest', align_corners=True).sum()",
+    "torch.histogram(x, x.new_tensor([0.0, 0.6, 1.0])).hist[0] + x.sum()",
+    "torch.histogram(x[:3], 2).hist[0] + x.sum()",
+    # Vectors of values that repeat, or vanish.
+    "(lambda l, q: (q * l.exp().unsqueeze(-2) @ q.mT * w[:9].view(3, 3)).sum())"
+    "(*torch.linalg.eigh(torch.diag_embed(x.view(2, 3))))",
+    "(lambda u, s, v: (u * s.sin() @ v * w[:6].view(2, 3)).sum())"
+    "(*torch.linalg.svd(x.view(2, 3), full_matrices=False))",
+    "torch.linalg.eigvalsh(torch.stack([torch.eye(2) * x[0], torch.diag(x[1:3] + 3 * w[:2])])).sum(-1).abs().sum()",
 )
+# Points that lie near kinks are given with a tolerance.
+NEAR_LINES = (("(F.hardsigmoid(x) * w[:6]).sum()", (3.0, -3.0, 3.0, -3.0, 0.0, 3.0)),)
 LINE_POINTS = ((0.0,) * 6, (1.0, -1.0, 1.0, 0.0, 0.0, 2.0), (0.5, 0.5, -0.5, 1.0, 1.0, 0.0))
 STRIDE = 47
 NEAR, TOLERANCE = 1e-7, 1e-5  # how far tied quantities are apart where a tolerance is given
@@ -89,7 +122,7 @@ class Line:
 
     def function(self, x: torch.Tensor) -> torch.Tensor:
         w = (torch.arange(1, 17, dtype=x.dtype) * 0.7).sin().round(decimals=2)
-        return eval(self.code, {"torch": torch, "F": F, "inf": inf}, {"x": x, "w": w})
+        return eval(self.code, {"torch": torch, "F": F, "inf": inf, "x": x, "w": w})
 
     def value(self, point: Sequence[float]) -> float:
         with torch.no_grad():
@@ -162,6 +195,10 @@ def _near() -> Iterator[Probe]:
             width = len(program.point)
             away = program.tensor() + NEAR * torch.tensor([1.0, -2.0, 3.0, -1.0][:width])
             yield Probe(f"{name} {number} near", program.function, away, program, (1, -2, 0, 1)[:width], TOLERANCE)
+    for code, point in NEAR_LINES:
+        line = Line(code, point)
+        away = torch.tensor(point).double() + NEAR * torch.tensor([1.0, -2.0, 3.0, -1.0, 2.0, -3.0])
+        yield Probe(f"{code} near", line.function, away, line, (1, -2, 0, 1, 1, -1), TOLERANCE)
 
 
 def spellings(name: str) -> Iterator[Program]:
@@ -230,7 +267,7 @@ def _same(was: Said, now: Said) -> bool:
 
 def _kind(probe: Probe, which: int, was: Said, now: Said) -> str:
     if now[0] != "ok":
-        return now[0] if was[0] == "ok" else "other"
+        return now[0] if was[0] == "ok" or now[0] == "died" else "other"
     if is_wrong(probe, which, now):
         return "wrong"
     return "refused" if which == 0 and was[0] == "ok" and now[-1] > was[-1] else "other"
@@ -242,15 +279,15 @@ def is_wrong(probe: Probe, which: int, now: Said) -> bool:
         return which == 1 or _case_is_missed(probe)
     value, x = probe.program.value, list(probe.program.point)
     if which == 1:
-        ahead = [float(each) for each in probe.direction[: len(x)]]
-        doubts = [doubt_of_slope(value, x, ahead, now[1])]
+        v = [float(each) for each in probe.direction[: len(x)]]
+        doubts = [doubt_of_slope(value, x, v, now[1])]
     else:
         found = subgrad.element(probe.function, seed=len(probe.name), tol=probe.tol)(probe.point)
         v = found.direction.flatten().tolist()
         gradient = found.gradient.flatten().tolist() if which == 0 else now[1:]
         slope = found.slope if which == 0 else sum(a * b for a, b in zip(gradient, v, strict=True))
         doubts = [doubt_of_slope(value, x, v, slope), *doubts_of_gradient(value, x, v, gradient)]
-    return any(each is not None and each.is_sharp for each in doubts)
+    return any(each is not None and each.is_sharp for each in doubts) or jumps(value, x, [v])
 
 
 def _case_is_missed(probe: Probe) -> bool:

@@ -94,3 +94,10 @@ def test_slopes_are_as_exact_as_the_program(dtype: torch.dtype) -> None:
     x = torch.tensor([0.0, -1.0, 1.0], dtype=dtype)
     found = subgrad.grad(lambda x: torch.nn.functional.leaky_relu(x, 0.01).sum())(x)
     assert found[1:].tolist() == torch.tensor([0.01, 1.0], dtype=dtype).tolist()
+
+
+def test_the_sign_that_a_constant_is_given_is_decided_not_extrapolated() -> None:
+    sizes = torch.tensor([0.5, -2.0, 3.0], dtype=torch.float64)
+    found = subgrad.element(lambda x: (torch.copysign(sizes, x) * x).sum())(torch.zeros(3, dtype=torch.float64))
+    assert torch.equal(found.gradient, sizes.abs() * found.direction.sign())
+    assert not found.extrapolated

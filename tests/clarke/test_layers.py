@@ -16,6 +16,7 @@ from clarke.layers import (
     assert_values_are_those_of_the_program,
 )
 from subgrad.clarke import Refused, around
+from subgrad.clarke.cells import Cells
 
 ON_THE_CPU = {**LAYERS, **DROPOUT}
 layers = pytest.mark.parametrize("layer", ON_THE_CPU.values(), ids=ON_THE_CPU)
@@ -72,6 +73,44 @@ def test_one_number_is_for_all_dimensions_of_a_window() -> None:
         assert F.avg_pool2d(found, 2).tolist() == [[[[0.25, 0.25], [0.25, 0.25]]]]
     with subgrad.use("min-norm"):
         assert torch.func.grad(lambda x: F.max_pool2d(x, [2]).sum())(x).unique().tolist() == [0.25]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_row_for_padding_is_a_constant_in_both_modes(seed: int) -> None:
+    """With a tolerance no values are held against: beside a constant 0 both sides of the difference make up x."""
+
+    def program(table: Tensor, x: Tensor) -> Tensor:
+        row = F.embedding(torch.tensor([2]), table, padding_idx=2)
+        return ((row + x).relu() - (-x).relu()).mv(torch.tensor([1.0, -2.0])).sum()
+
+    found = subgrad.element(program, argnums=(0, 1), seed=seed, tol=1e-6)(torch.zeros(3, 2), torch.zeros(2))
+    assert found.gradient[0].count_nonzero() == 0
+    assert found.gradient[1].tolist() == [1.0, -2.0]
+
+
+@pytest.mark.parametrize("has_forward_mode", [True, False])
+@pytest.mark.parametrize("where", [(0,), (1,), (0, 1)], ids=["image", "grid", "both"])
+def test_images_are_sampled_on_borders_of_cells(
+    where: tuple[int, ...], has_forward_mode: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 2.15 torch has no forward mode for them, and a formula of ours takes its place."""
+    if has_forward_mode and Cells.wholly:
+        pytest.skip("not in this torch")
+    monkeypatch.setattr(Cells, "wholly", not has_forward_mode)
+    image = torch.linspace(-1, 2, 18).double().sin().view(1, 2, 3, 3)
+    grid = torch.tensor([[0.0, 0.0], [0.25, 0.0], [0.0, -0.5], [-0.25, 0.75]]).double().view(1, 2, 2, 2)
+    weights = torch.tensor([1.0, -2.0, 3.0, 0.5, -1.0, 2.0, 1.5, 4.0]).double().view(1, 2, 2, 2)
+
+    def program(image: Tensor, grid: Tensor) -> Tensor:
+        return (F.grid_sample(image, grid, align_corners=True) * weights).sum() + image.abs().sum() + grid.abs().sum()
+
+    found = subgrad.element(program, argnums=where)(image, grid)
+    further = [image, grid]
+    for place, ahead in zip(where, found.direction, strict=True):
+        further[place] = further[place] + 1e-6 * ahead
+    assert not found.extrapolated
+    for mine, theirs in zip(found.gradient, torch.func.grad(program, where)(*further), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_indices_of_windows_whose_derivatives_tie_are_those_a_little_further_on() -> None:

@@ -64,6 +64,7 @@ SURROGATES: dict[str, tuple[str, Function]] = {
     "straight-through function": ("forward mode", lambda x: ThroughRounding.apply(x).sum() + F.relu(x).sum()),
     "detached relu": ("detach", lambda x: (F.relu(x).detach() * 2 + x).sum()),
     "data of a relu": ("data", lambda x: (F.relu(x).data * 2 + x).sum()),
+    "hard samples": ("gumbel_softmax(hard=True)", lambda x: F.gumbel_softmax(x, hard=True)[0]),
     "relu without grad": ("relu under no_grad", lambda x: (torch.no_grad()(F.relu)(x) * 2 + x.abs()).sum()),
 }
 

@@ -438,6 +438,15 @@ def test_values_are_those_of_torch_to_the_bit_and_repeat() -> None:
     assert torch.equal(first[1], second[1])
 
 
+def test_values_that_rounding_of_a_large_matrix_parts_count_as_repeated() -> None:
+    apart = 30 * torch.finfo(torch.float64).eps
+    matrix = diagonal(1, 1 - apart, *torch.linspace(0.9, 0.1, 22).tolist())
+    plain = weighed(lambda a: torch.linalg.matrix_exp(symmetric(a)))
+    found = subgrad.element(weighed(through_eigh(torch.exp)))(matrix)
+    assert found.kinks
+    torch.testing.assert_close(found.gradient, torch.func.grad(plain)(matrix), rtol=1e-10, atol=1e-10)
+
+
 def test_values_within_a_tolerance_count_as_repeated() -> None:
     f = weighed(through_eigh(torch.exp))
     found = subgrad.element(f, tol=1e-6)(diagonal(1, 1 + 1e-8, 2))

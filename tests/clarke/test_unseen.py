@@ -216,6 +216,15 @@ def test_branch_cuts_are_refused_where_they_end_and_where_the_program_jumps() ->
         subgrad.grad(lambda x: torch.angle(torch.complex(-torch.ones_like(x), x)).sum())(numbers(0.0, 0.0, 0.0))
 
 
+def test_powers_whose_exponent_is_a_tensor_warn_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    def program(x: Tensor) -> Tensor:
+        return (torch.complex(-torch.ones_like(x), x) ** torch.tensor([2.0, 3.0])).imag.sum() + x.abs().sum()
+
+    found = subgrad.element(program)(numbers(0.0, 0.0))
+    torch.testing.assert_close(found.gradient, numbers(-2.0, 3.0) + found.direction.sign())
+    assert not [each for each in recwarn if issubclass(each.category, UserWarning)]
+
+
 def test_along_a_branch_cut_nothing_jumps() -> None:
     def function(x):
         return (torch.sqrt(torch.complex(x, torch.zeros_like(x))).imag * WEIGHTS).sum() + x.abs().sum()
@@ -253,6 +262,16 @@ def in_place(function: Callable[..., object], x: Tensor, *others: object) -> Ten
 @pytest.mark.parametrize("kind", LISTS)
 def test_lists_of_tensors_are_what_their_tensors_are(kind: str) -> None:
     assert_found_nearby(lambda x: (LISTS[kind](x) * WEIGHTS).sum(), numbers(0.0, 0.0))
+
+
+@pytest.mark.skipif(not hasattr(torch, "_foreach_powsum"), reason="this torch has no sums of powers")
+def test_sums_of_powers_are_in_the_dtype_that_is_asked_for() -> None:
+    x = torch.tensor([0.0, -1.0, 2.0])
+    value, slope = subgrad.jvp(
+        lambda x: torch._foreach_powsum([x.abs()], 3, dtype=torch.float64)[0], (x,), (torch.tensor([1.0, 0.25, -0.5]),)
+    )
+    assert (value.dtype, value.item()) == (torch.float64, 9.0)
+    assert (slope.dtype, slope.item()) == (torch.float64, -6.75)
 
 
 @pytest.mark.parametrize("name", [name for name in dir(torch) if name.startswith("_foreach_")])

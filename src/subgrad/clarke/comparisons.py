@@ -16,7 +16,7 @@ from torch import Tensor
 from subgrad.apply.branches import Call
 from subgrad.clarke.linear import carries_tangents, tangent, valued, values
 from subgrad.clarke.local import Along, contradicted
-from subgrad.clarke.passes import Decide, Rule
+from subgrad.clarke.passes import Decide, Rule, is_differentiated
 from subgrad.clarke.pointwise import Pointwise
 from subgrad.clarke.refused import Refused, here
 from subgrad.kinks import KINKS, Kink
@@ -149,7 +149,9 @@ class Copysign(Pointwise):
             at.answered("copysign", ties, still, ties)
             other = torch.where(ties & (ahead != 0), ahead, other)
             other = torch.where(ties & (ahead == 0), torch.copysign(torch.ones_like(other), other), other)
-        return other, super().decide(_with_other(call, other), at)
+        # Where only the sign is differentiated, nothing is left to decide.
+        rest = is_differentiated(call.arguments["self"]) and super().decide(_with_other(call, other), at)
+        return other, rest or None
 
     def note(self, call: Call, out: Any) -> Tensor:
         with values():
