@@ -28,6 +28,7 @@ FORWARD, BACKWARD = 0, 0  # which of them
 _CHANNELS = 128  # at most in a tile: two lines of the cache, and threads that read 16 bytes each
 # What keeps a bit for each of so many entries, and their count; without it up to 64, and the bits are counted.
 _WORDS = ((12, torch.int16), (27, torch.int32), (64, torch.int64))
+_READS = 72  # that a thread of contiguous planes may have under way, as eight windows of nine entries
 _MOST_PLACES = 64  # entries of a cell, or windows that reach it, which the kernel names one by one
 _NUMBERS = ("kernel_size", "stride", "padding", "dilation")
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -101,9 +102,9 @@ class Geometry:
         values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
         indices = self._empty(self.out, x, torch.long) if with_indices else None
         steps = self.steps or (1, 1, 1)
-        constants = (*self.kernel, *steps, *self.padding, *self.dilation, self.steps is not None)
+        constants = (*self.kernel, *steps, *self.padding, *self.dilation, self.steps is not None, with_indices)
         tensors = (x, values, words, words if indices is None else indices)
-        self._launch("max_pool_forward", prod(self.outputs), tensors, constants, FORWARD, with_indices)
+        self._launch("max_pool_forward", prod(self.outputs), tensors, constants, FORWARD)
         return values, words, indices
 
     def spread(self, cotangent: Tensor, words: Tensor) -> Tensor:
@@ -122,25 +123,26 @@ class Geometry:
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
 
     def _launch(
-        self, name: str, positions: int, tensors: Sequence[Tensor], constants: tuple[Any, ...], tile: int, *more: Any
+        self, name: str, positions: int, tensors: Sequence[Tensor], constants: tuple[Any, ...], tile: int
     ) -> None:
         kernels = triton_kernels()
-        at_once, lanes, warps = self._tile(positions, tile)
+        at_once, lanes, turns, warps = self._tile(positions, tile)
         images = self.shape[0] if self.channels_last else 1
-        programs = -(-positions // at_once) * -(-self.lanes // lanes) * images
-        reach = max(prod(self.sizes), prod(self.outputs)) * (self.lanes if self.channels_last else lanes)
-        word = kernels.index_type(1 << 31 if self.word is torch.int64 else 0)
-        given = (*constants, self.channels_last, kernels.index_type(reach), *more, word, at_once, lanes)
+        programs = -(-positions // at_once) * -(-self.lanes // (lanes * turns)) * images
+        is_whole = self.lanes % (lanes * turns) == 0
+        reach = max(prod(self.sizes), prod(self.outputs)) * (self.lanes if self.channels_last else 1)
+        index, word = (kernels.index_type(most) for most in (reach, 1 << 31 if self.word is torch.int64 else 0))
+        given = (*constants, self.channels_last, is_whole, index, word, at_once, lanes, turns)
         launch(name, programs, tensors, (self.lanes, *self.sizes, *self.outputs), given, warps)
 
-    def _tile(self, positions: int, number: int) -> tuple[int, int, int]:
-        """The positions and lanes of a program, and its warps."""
+    def _tile(self, positions: int, number: int) -> tuple[int, int, int, int]:
+        """How many positions and lanes a program does at once, in how many turns, and its warps."""
         entries, warps = TILES[number]
         if self.channels_last:
             lanes = min(_power_of_two(self.lanes), _CHANNELS)
-            return min(entries // lanes, _power_of_two(positions)), lanes, warps
+            return min(entries // lanes, _power_of_two(positions)), lanes, 1, warps
         at_once = min(32 * warps, _power_of_two(positions))
-        return at_once, min(entries // at_once, _power_of_two(self.lanes)), warps
+        return at_once, 1, max(1, min(entries // at_once, _READS // self.entries, self.lanes)), warps
 
     def spread_by_torch(self, cotangent: Tensor, words: Tensor) -> Tensor:
         """The same with torch's operators, for cotangents that are differentiated, batched or traced."""

@@ -4,10 +4,11 @@ The forward writes the largest entry of every window and a *word*: a bit for eac
 and, above those bits, how many there are. The backward reads the cotangent and the words alone, and writes every entry
 of the gradient once: no atomics, so that the order of the sums, and with it every bit of them, is always the same.
 
-A program does a tile of *positions* times *lanes*. Where channels come last in memory, lanes are channels; else lanes
-are whole planes. Positions are windows in the forward; in the backward they are *cells*: as many entries as windows
+A program does a tile of *positions* times *lanes*. Where channels come last in memory, lanes are channels, and threads
+lie along them; else lanes are whole planes, which a program does in ``TURNS``, and threads lie along positions.
+Positions are windows in the forward; in the backward they are *cells*: as many entries as windows
 lie apart, so that what is read of a window serves all entries of the cell. All is in three dimensions: an image has one
-plane of depth, a line also one row.
+plane of depth, a line also one row. Stores come last, so that no read waits for them.
 
 ``EVEN``: windows all have one size and lie ``S`` apart. Else they are those of adaptive pooling, and a cell is an entry.
 """
@@ -23,24 +24,11 @@ COUNTED = tl.constexpr(58)  # entries, for which a word of 64 bits still has roo
 
 
 @triton.jit
-def _spread(of_positions, of_lanes, LAST: tl.constexpr):
-    """Both as axes of a tile, of which the last is that of neighbours in memory."""
-    if LAST:
-        return of_positions[:, None], of_lanes[None, :]
-    else:
-        return of_positions[None, :], of_lanes[:, None]
-
-
-@triton.jit
-def _tile(positions, lanes, LAST: tl.constexpr, P: tl.constexpr, L: tl.constexpr):
+def _tile(positions, lanes, P: tl.constexpr, L: tl.constexpr, TURNS: tl.constexpr):
     """This program's positions and lanes, the first of its lanes, and which image it is in, if channels come last."""
-    program, blocks = tl.program_id(0), tl.cdiv(positions, P)
+    program, blocks, of_lanes = tl.program_id(0), tl.cdiv(positions, P), tl.cdiv(lanes, L * TURNS)
     position = program % blocks * P + tl.arange(0, P)
-    if not LAST:
-        # Threads take single neighbours in turn: windows lie apart, and what a thread reads at once is no block.
-        position = tl.max_contiguous(position, 1)
-    of_lanes = tl.cdiv(lanes, L)
-    first = (program // blocks % of_lanes).to(tl.int64) * L
+    first = (program // blocks % of_lanes).to(tl.int64) * (L * TURNS)
     return position, tl.arange(0, L), first, (program // blocks // of_lanes).to(tl.int64)
 
 
@@ -53,7 +41,7 @@ def _start(ptr, image, first, lanes, space, LAST: tl.constexpr):
 @triton.jit
 def _offset(place, lane, lanes, space, LAST: tl.constexpr, INDEX: tl.constexpr):
     """From there to an entry."""
-    place, lane = _spread(place.to(INDEX), lane.to(INDEX), LAST)
+    place, lane = place.to(INDEX)[:, None], lane.to(INDEX)[None, :]
     return place * lanes + lane if LAST else lane * space + place
 
 
@@ -73,15 +61,20 @@ def _counted(bits):
 
 
 @triton.jit
-def _line(window, number, size, outputs, K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, D: tl.constexpr,
-          EVEN: tl.constexpr):  # fmt: skip
-    """Where along one dimension a window's entry of that number lies, and whether it exists."""
+def _apart(z, y, x, height, width, lanes, LAST: tl.constexpr, INDEX: tl.constexpr):
+    """How far apart in memory entries lie that are so far apart in space."""
+    space = (tl.cast(z, INDEX) * height + y) * width + x
+    return space * lanes if LAST else space
+
+
+@triton.jit
+def _begin(window, size, outputs, S: tl.constexpr, PAD: tl.constexpr, EVEN: tl.constexpr):
+    """Where along one dimension a window begins, and where it, or the input, ends."""
     if EVEN:
-        place = window * S - PAD + number * D
-        return place, (place >= 0) & (place < size)
+        return window * S - PAD, size
     else:
-        place = (window.to(tl.int64) * size // outputs).to(tl.int32) + number
-        return place, place < ((window.to(tl.int64) + 1) * size + outputs - 1) // outputs
+        wide = window.to(tl.int64) * size
+        return (wide // outputs).to(tl.int32), ((wide + size + outputs - 1) // outputs).to(tl.int32)
 
 
 @triton.jit
@@ -89,46 +82,55 @@ def max_pool_forward(
     x_ptr, values_ptr, words_ptr, indices_ptr, lanes, depth, height, width, out_depth, out_height, out_width,
     KZ: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, SZ: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr,
     PZ: tl.constexpr, PY: tl.constexpr, PX: tl.constexpr, DZ: tl.constexpr, DY: tl.constexpr, DX: tl.constexpr,
-    EVEN: tl.constexpr, LAST: tl.constexpr, INDEX: tl.constexpr, INDICES: tl.constexpr, WORD: tl.constexpr,
-    P: tl.constexpr, L: tl.constexpr,
+    EVEN: tl.constexpr, INDICES: tl.constexpr, LAST: tl.constexpr, WHOLE: tl.constexpr, INDEX: tl.constexpr,
+    WORD: tl.constexpr, P: tl.constexpr, L: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Values, words and, with ``INDICES``, the positions that torch returns."""
     windows, space = out_depth * out_height * out_width, depth * height * width
-    position, lane, first, image = _tile(windows, lanes, LAST, P, L)
-    inside, is_lane = _spread(position < windows, first + lane < lanes, LAST)
+    position, lane, first, image = _tile(windows, lanes, P, L, TURNS)
     column, row, plane = position % out_width, position // out_width % out_height, position // out_width // out_height
-    start = _start(x_ptr, image, first, lanes, space, LAST)
-    value = tl.full([P, L] if LAST else [L, P], float("-inf"), dtype=x_ptr.dtype.element_ty)
-    bits = tl.full([P, L] if LAST else [L, P], 0, dtype=WORD)
-    index = tl.full([P, L] if LAST else [L, P], 0, dtype=tl.int32)
-    for i in tl.static_range(KZ):
-        z, z_exists = _line(plane, i, depth, out_depth, KZ, SZ, PZ, DZ, EVEN)
-        for j in tl.static_range(KY):
-            y, y_exists = _line(row, j, height, out_height, KY, SY, PY, DY, EVEN)
-            for k in tl.static_range(KX):
-                x, x_exists = _line(column, k, width, out_width, KX, SX, PX, DX, EVEN)
-                place = (z * height + y) * width + x
-                exists, _ = _spread(z_exists & y_exists & x_exists, lane, LAST)
-                exists = exists & inside & is_lane
-                offset = _offset(place, lane, lanes, space, LAST, INDEX)
-                entry = tl.load(start + offset, mask=exists, other=float("-inf"))
-                # The first of the largest, or the last that is nan, as torch's kernels; all are -inf at first.
-                leads, level = (entry > value) | (entry != entry), (entry == value) & exists
-                if INDICES:
-                    at, _ = _spread(place, lane, LAST)
-                    index = tl.where(leads | (level & (bits == 0)), at, index)
-                bit = tl.full([1, 1], 1, dtype=WORD) << ((i * KY + j) * KX + k)
-                bits = tl.where(leads, bit, tl.where(level, bits | bit, bits))
-                value = tl.where(leads, entry, value)
-    if KZ * KY * KX <= COUNTED:
-        bits |= _counted(bits) << KZ * KY * KX
+    z, z_end = _begin(plane, depth, out_depth, SZ, PZ, EVEN)
+    y, y_end = _begin(row, height, out_height, SY, PY, EVEN)
+    x, x_end = _begin(column, width, out_width, SX, PX, EVEN)
+    place = (z * height + y) * width + x
+    found = ()
+    for turn in tl.static_range(TURNS):
+        is_lane = (first + turn * L + lane < lanes)[None, :]
+        begin = _start(x_ptr, image, first + turn * L, lanes, space, LAST)
+        begin += _offset(place, lane, lanes, space, LAST, INDEX)
+        value = tl.full([P, L], float("-inf"), dtype=x_ptr.dtype.element_ty)
+        bits = tl.full([P, L], 0, dtype=WORD)
+        index = tl.full([P, L], 0, dtype=tl.int32)
+        for i in tl.static_range(KZ):
+            for j in tl.static_range(KY):
+                for k in tl.static_range(KX):
+                    exists = (z + i * DZ >= 0) & (z + i * DZ < z_end) & (y + j * DY >= 0) & (y + j * DY < y_end)
+                    exists = exists & (x + k * DX >= 0) & (x + k * DX < x_end) & (position < windows)
+                    exists = exists[:, None] if WHOLE else exists[:, None] & is_lane
+                    entry_ptr = begin + _apart(i * DZ, j * DY, k * DX, height, width, lanes, LAST, INDEX)
+                    entry = tl.load(entry_ptr, mask=exists, other=float("-inf"))
+                    # The first of the largest, or the last that is nan, as torch's kernels; all are -inf at first.
+                    leads, level = (entry > value) | (entry != entry), (entry == value) & exists
+                    if INDICES:
+                        at = place + _apart(i * DZ, j * DY, k * DX, height, width, 1, False, tl.int32)
+                        index = tl.where(leads | (level & (bits == 0)), at[:, None], index)
+                    bit = tl.full([1, 1], 1, dtype=WORD) << ((i * KY + j) * KX + k)
+                    bits = tl.where(leads, bit, tl.where(level, bits | bit, bits))
+                    value = tl.where(leads, entry, value)
+        if KZ * KY * KX <= COUNTED:
+            bits |= _counted(bits) << KZ * KY * KX
+        found = found + ((value, bits, index),)
     out = _offset(position, lane, lanes, windows, LAST, INDEX)
-    stored = inside & is_lane
-    tl.store(_start(values_ptr, image, first, lanes, windows, LAST) + out, value, mask=stored)
-    words = bits.to(words_ptr.dtype.element_ty)
-    tl.store(_start(words_ptr, image, first, lanes, windows, LAST) + out, words, mask=stored)
-    if INDICES:
-        tl.store(_start(indices_ptr, image, first, lanes, windows, LAST) + out, index.to(tl.int64), mask=stored)
+    for turn in tl.static_range(TURNS):
+        stored = (position < windows)[:, None]
+        stored = stored if WHOLE else stored & (first + turn * L + lane < lanes)[None, :]
+        start = first + turn * L
+        tl.store(_start(values_ptr, image, start, lanes, windows, LAST) + out, found[turn][0], mask=stored)
+        words = found[turn][1].to(words_ptr.dtype.element_ty)
+        tl.store(_start(words_ptr, image, start, lanes, windows, LAST) + out, words, mask=stored)
+        if INDICES:
+            indices = found[turn][2].to(tl.int64)
+            tl.store(_start(indices_ptr, image, start, lanes, windows, LAST) + out, indices, mask=stored)
 
 
 @triton.jit
@@ -189,17 +191,16 @@ def max_pool_backward(
     cotangent_ptr, words_ptr, gradient_ptr, lanes, depth, height, width, out_depth, out_height, out_width,
     KZ: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, SZ: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr,
     PZ: tl.constexpr, PY: tl.constexpr, PX: tl.constexpr, DZ: tl.constexpr, DY: tl.constexpr, DX: tl.constexpr,
-    LAST: tl.constexpr, INDEX: tl.constexpr, WORD: tl.constexpr, P: tl.constexpr, L: tl.constexpr,
+    LAST: tl.constexpr, WHOLE: tl.constexpr, INDEX: tl.constexpr, WORD: tl.constexpr, P: tl.constexpr,
+    L: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Every entry's share of the cotangents of the windows in which it is largest, summed in their order."""
     across, down = tl.cdiv(width, SX), tl.cdiv(height, SY)
     cells = tl.cdiv(depth, SZ) * down * across
     windows, space = out_depth * out_height * out_width, depth * height * width
-    position, lane, first, image = _tile(cells, lanes, LAST, P, L)
-    inside, is_lane = _spread(position < cells, first + lane < lanes, LAST)
+    position, lane, first, image = _tile(cells, lanes, P, L, TURNS)
     column, row, plane = position % across, position // across % down, position // across // down
-    cotangents = _start(cotangent_ptr, image, first, lanes, windows, LAST)
-    of_windows = _start(words_ptr, image, first, lanes, windows, LAST)
+    window = _offset((plane * out_height + row) * out_width + column, lane, lanes, windows, LAST, INDEX)
     # The windows that reach into a cell have its own number or, before and after, others near it.
     UZ: tl.constexpr = -(((KZ - 1) * DZ - PZ) // SZ)
     UY: tl.constexpr = -(((KY - 1) * DY - PY) // SY)
@@ -207,30 +208,42 @@ def max_pool_backward(
     VZ: tl.constexpr = (SZ - 1 + PZ) // SZ + 1
     VY: tl.constexpr = (SY - 1 + PY) // SY + 1
     VX: tl.constexpr = (SX - 1 + PX) // SX + 1
-    shares, words = (), ()
-    for w in tl.static_range(UZ, VZ):
-        for v in tl.static_range(UY, VY):
-            for u in tl.static_range(UX, VX):
-                z, y, x = plane + w, row + v, column + u
-                exists = (z >= 0) & (z < out_depth) & (y >= 0) & (y < out_height) & (x >= 0) & (x < out_width)
-                exists, _ = _spread(exists, lane, LAST)
-                exists = exists & inside & is_lane
-                offset = _offset((z * out_height + y) * out_width + x, lane, lanes, windows, LAST, INDEX)
-                word = tl.load(of_windows + offset, mask=exists, other=0).to(WORD)
-                cotangent = tl.load(cotangents + offset, mask=exists, other=0.0)
-                shares, words = shares + (_share(cotangent, word, KZ * KY * KX),), words + (word,)
-    start = _start(gradient_ptr, image, first, lanes, space, LAST)
-    for i in tl.static_range(SZ):
-        for j in tl.static_range(SY):
-            for k in tl.static_range(SX):
-                total = _total(
-                    shares, words, i, j, k, KZ, KY, KX, SZ, SY, SX, PZ, PY, PX, DZ, DY, DX, UZ, UY, UX, VZ, VY, VX
-                )
-                z, y, x = plane * SZ + i, row * SY + j, column * SX + k
-                exists, _ = _spread((z < depth) & (y < height) & (x < width), lane, LAST)
-                offset = _offset((z * height + y) * width + x, lane, lanes, space, LAST, INDEX)
-                gradient = total.to(gradient_ptr.dtype.element_ty)
-                tl.store(start + offset, gradient, mask=exists & inside & is_lane)
+    found = ()
+    for turn in tl.static_range(TURNS):
+        is_lane = (first + turn * L + lane < lanes)[None, :]
+        cotangents = _start(cotangent_ptr, image, first + turn * L, lanes, windows, LAST) + window
+        of_windows = _start(words_ptr, image, first + turn * L, lanes, windows, LAST) + window
+        shares, words = (), ()
+        for w in tl.static_range(UZ, VZ):
+            for v in tl.static_range(UY, VY):
+                for u in tl.static_range(UX, VX):
+                    z, y, x = plane + w, row + v, column + u
+                    exists = (z >= 0) & (z < out_depth) & (y >= 0) & (y < out_height) & (x >= 0) & (x < out_width)
+                    exists = exists & (position < cells)
+                    exists = exists[:, None] if WHOLE else exists[:, None] & is_lane
+                    apart = _apart(w, v, u, out_height, out_width, lanes, LAST, INDEX)
+                    word = tl.load(of_windows + apart, mask=exists, other=0).to(WORD)
+                    cotangent = tl.load(cotangents + apart, mask=exists, other=0.0)
+                    shares, words = shares + (_share(cotangent, word, KZ * KY * KX),), words + (word,)
+        for i in tl.static_range(SZ):
+            for j in tl.static_range(SY):
+                for k in tl.static_range(SX):
+                    total = _total(
+                        shares, words, i, j, k, KZ, KY, KX, SZ, SY, SX, PZ, PY, PX, DZ, DY, DX, UZ, UY, UX, VZ, VY, VX
+                    )
+                    found = found + (total.to(gradient_ptr.dtype.element_ty),)
+    place = _offset((plane * SZ * height + row * SY) * width + column * SX, lane, lanes, space, LAST, INDEX)
+    for turn in tl.static_range(TURNS):
+        is_lane = (first + turn * L + lane < lanes)[None, :]
+        gradients = _start(gradient_ptr, image, first + turn * L, lanes, space, LAST) + place
+        for i in tl.static_range(SZ):
+            for j in tl.static_range(SY):
+                for k in tl.static_range(SX):
+                    exists = (plane * SZ + i < depth) & (row * SY + j < height) & (column * SX + k < width)
+                    exists = exists & (position < cells)
+                    exists = exists[:, None] if WHOLE else exists[:, None] & is_lane
+                    apart = _apart(i, j, k, height, width, lanes, LAST, INDEX)
+                    tl.store(gradients + apart, found[((turn * SZ + i) * SY + j) * SX + k], mask=exists)
 
 
 @triton.jit
@@ -250,33 +263,35 @@ def _within(place, window, size, outputs):
 def adaptive_max_pool_backward(
     cotangent_ptr, words_ptr, gradient_ptr, lanes, depth, height, width, out_depth, out_height, out_width,
     KZ: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, WZ: tl.constexpr, WY: tl.constexpr, WX: tl.constexpr,
-    LAST: tl.constexpr, INDEX: tl.constexpr, WORD: tl.constexpr, P: tl.constexpr, L: tl.constexpr,
+    LAST: tl.constexpr, WHOLE: tl.constexpr, INDEX: tl.constexpr, WORD: tl.constexpr, P: tl.constexpr,
+    L: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """The same where windows differ in size, and an entry is in ``W`` of them at most."""
     windows, space = out_depth * out_height * out_width, depth * height * width
-    position, lane, first, image = _tile(space, lanes, LAST, P, L)
-    inside, is_lane = _spread(position < space, first + lane < lanes, LAST)
+    position, lane, first, image = _tile(space, lanes, P, L, TURNS)
     x, y, z = position % width, position // width % height, position // width // height
-    cotangents = _start(cotangent_ptr, image, first, lanes, windows, LAST)
-    of_windows = _start(words_ptr, image, first, lanes, windows, LAST)
     accurate: tl.constexpr = tl.float64 if cotangent_ptr.dtype.element_ty == tl.float64 else tl.float32
-    total = tl.zeros([P, L] if LAST else [L, P], dtype=accurate)
-    for w in tl.static_range(WZ):
-        plane = _first(z, depth, out_depth) + w
-        i, z_exists = _within(z, plane, depth, out_depth)
-        for v in tl.static_range(WY):
-            row = _first(y, height, out_height) + v
-            j, y_exists = _within(y, row, height, out_height)
-            for u in tl.static_range(WX):
-                column = _first(x, width, out_width) + u
-                k, x_exists = _within(x, column, width, out_width)
-                exists, _ = _spread(z_exists & y_exists & x_exists, lane, LAST)
-                exists = exists & inside & is_lane
-                offset = _offset((plane * out_height + row) * out_width + column, lane, lanes, windows, LAST, INDEX)
-                word = tl.load(of_windows + offset, mask=exists, other=0).to(WORD)
-                cotangent = tl.load(cotangents + offset, mask=exists, other=0.0)
-                number, _ = _spread(((i * KY + j) * KX + k).to(WORD), lane, LAST)
-                is_largest = exists & (((word >> number) & 1) != 0)
-                total += tl.where(is_largest, _share(cotangent, word, KZ * KY * KX), 0.0)
-    out = _start(gradient_ptr, image, first, lanes, space, LAST) + _offset(position, lane, lanes, space, LAST, INDEX)
-    tl.store(out, total.to(gradient_ptr.dtype.element_ty), mask=inside & is_lane)
+    for turn in tl.static_range(TURNS):
+        start = first + turn * L
+        inside = (position < space)[:, None] & (start + lane < lanes)[None, :]
+        cotangents = _start(cotangent_ptr, image, start, lanes, windows, LAST)
+        of_windows = _start(words_ptr, image, start, lanes, windows, LAST)
+        total = tl.zeros([P, L], dtype=accurate)
+        for w in tl.static_range(WZ):
+            plane = _first(z, depth, out_depth) + w
+            i, z_exists = _within(z, plane, depth, out_depth)
+            for v in tl.static_range(WY):
+                row = _first(y, height, out_height) + v
+                j, y_exists = _within(y, row, height, out_height)
+                for u in tl.static_range(WX):
+                    column = _first(x, width, out_width) + u
+                    k, x_exists = _within(x, column, width, out_width)
+                    exists = (z_exists & y_exists & x_exists)[:, None] & inside
+                    offset = _offset((plane * out_height + row) * out_width + column, lane, lanes, windows, LAST, INDEX)
+                    word = tl.load(of_windows + offset, mask=exists, other=0).to(WORD)
+                    cotangent = tl.load(cotangents + offset, mask=exists, other=0.0)
+                    number = ((i * KY + j) * KX + k).to(WORD)[:, None]
+                    is_largest = exists & (((word >> number) & 1) != 0)
+                    total += tl.where(is_largest, _share(cotangent, word, KZ * KY * KX), 0.0)
+        out = _start(gradient_ptr, image, start, lanes, space, LAST) + _offset(position, lane, lanes, space, LAST, INDEX)
+        tl.store(out, total.to(gradient_ptr.dtype.element_ty), mask=inside)
