@@ -95,14 +95,13 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
     """Pooling: a window shares its cotangent among the entries that are its largest."""
 
     def repair(native: Native, arguments: Arguments) -> Any:
+        x, shortcut = arguments["self"], shortcuts.for_windows() if windows_of is not fractional else None
+        found = None if shortcut is None else shortcut.pooled(x, arguments, True)
+        if found is not None:
+            return found
         values, indices = native(arguments)
         if values.numel() == 0:
             return values, indices
-        x = arguments["self"]
-        shortcut = shortcuts.for_windows() if windows_of is regular else None
-        found = None if shortcut is None else shortcut.shared(x, values, indices, arguments)
-        if found is not None:
-            return found, indices
         windows = of_call(windows_of, arguments)
         with torch.no_grad():
             hits = ((entries == values) & valid for entries, valid in windows.columns(x))
@@ -116,6 +115,29 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         return _valued(means, values), indices
 
     return repair
+
+
+# Forms of which no indices are wanted: what they call returns 8 bytes an output more. Composites of torch's, so that a
+# kernel of ours lies over them only where it gains something.
+WITHOUT_INDICES = {"max_pool2d_with_indices": ("max_pool1d", "max_pool2d"), "max_pool3d_with_indices": ("max_pool3d",)}
+WITHOUT_INDICES_AT = "AutogradCUDA"
+
+
+def without_indices(form: str, arguments: Arguments) -> Tensor | None:
+    """The values alone; None where torch's own composite is to be called, and with it our kernel of what it calls."""
+    shortcut, x = shortcuts.for_windows(), arguments["self"]
+    if shortcut is None:
+        return None
+    if form != "max_pool1d":
+        return shortcut.pooled(x, arguments, False)
+    if x.ndim not in (2, 3):
+        return None
+    numbers = {
+        name: [default, *arguments[name]] if arguments[name] else []
+        for name, default in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
+    }
+    found = shortcut.pooled(x.unsqueeze(-2), {**arguments, **numbers}, False)
+    return None if found is None else found.squeeze(-2)
 
 
 def _means_of_all(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -> Tensor:

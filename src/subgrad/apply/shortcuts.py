@@ -66,14 +66,15 @@ def for_graphs(op: str) -> Composition | None:
 
 
 class ForWindows(Protocol):
-    """One pass over the windows of `max_pool2d`, where torch's operators take one for each place; None if not seen."""
+    """One pass over the windows of max-pooling, where torch's operators take one for each place; None if not seen."""
 
     def ties(self, x: Tensor, values: Tensor | None, arguments: Arguments) -> Tensor | None:
         """How many windows hold their largest entry, if it is known, twice: a count that nobody has waited for."""
         ...
 
-    def shared(self, x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
-        """The values; if windows tie, with a derivative that these share among their largest entries."""
+    def pooled(self, x: Tensor, arguments: Arguments, with_indices: bool) -> Any:
+        """What the operator returns, adaptive ones too, with a derivative that the tied entries of a window share: the
+        values, and the indices if they are wanted. The device is not waited for."""
         ...
 
     def ahead(

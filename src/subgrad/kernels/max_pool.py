@@ -83,7 +83,9 @@ class Geometry:
     @cached_property
     def most_windows(self) -> Three:
         """In how many windows an entry is, at most; for windows that differ in size."""
-        several = (-(-(out + size - gcd(out, size)) // size) for out, size in zip(self.outputs, self.sizes, strict=True))
+        several = (
+            -(-(out + size - gcd(out, size)) // size) for out, size in zip(self.outputs, self.sizes, strict=True)
+        )
         return tuple(several)  # pyright: ignore[reportReturnType]
 
     @cached_property
@@ -276,7 +278,7 @@ def pooled(x: Tensor, arguments: Mapping[str, Any], with_indices: bool) -> Any:
     geometry = geometry_of(x, arguments)
     if geometry is None or triton_kernels() is None:
         return None
-    return Shared.apply(x, (anchored(x),), geometry, with_indices)
+    return through(Shared, x, (anchored(x),), geometry, with_indices)
 
 
 def is_channels_last(x: Tensor) -> bool:

@@ -10,7 +10,7 @@ Positions are windows in the forward; in the backward they are *cells*: as many 
 lie apart, so that what is read of a window serves all entries of the cell. All is in three dimensions: an image has one
 plane of depth, a line also one row. Stores come last, so that no read waits for them.
 
-``EVEN``: windows all have one size and lie ``S`` apart. Else they are those of adaptive pooling, and a cell is an entry.
+``EVEN``: windows all have one size and lie ``S`` apart. Else they are those of adaptive pooling; cells are entries.
 """
 
 from __future__ import annotations
@@ -293,5 +293,7 @@ def adaptive_max_pool_backward(
                     number = ((i * KY + j) * KX + k).to(WORD)[:, None]
                     is_largest = exists & (((word >> number) & 1) != 0)
                     total += tl.where(is_largest, _share(cotangent, word, KZ * KY * KX), 0.0)
-        out = _start(gradient_ptr, image, start, lanes, space, LAST) + _offset(position, lane, lanes, space, LAST, INDEX)
+        out = _start(gradient_ptr, image, start, lanes, space, LAST) + _offset(
+            position, lane, lanes, space, LAST, INDEX
+        )
         tl.store(out, total.to(gradient_ptr.dtype.element_ty), mask=inside)
