@@ -1,5 +1,5 @@
-"""On CUDA: tied windows share as by the plain rule; without ties gradients are torch's own to the bit, nothing is waited
-for, and nothing is kept but a word for each window."""
+"""On CUDA: tied windows share as by the plain rule; without ties gradients are torch's own to the bit; nothing is
+waited for, and nothing is kept but a word for each window."""
 
 from __future__ import annotations
 
