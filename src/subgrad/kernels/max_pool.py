@@ -1,4 +1,6 @@
-"""Max-pooling on CUDA whose tied entries share: the forward keeps a bit for each entry of a window, and nothing else.
+"""Max-pooling whose tied entries share: the forward keeps a bit for each entry of a window, and nothing else.
+
+On CUDA by the kernels in `triton_max_pool.py`; on the CPU, where the C++ part is built, by the loops in `pooling.h`.
 
 Torch keeps the input and an index of 8 bytes an output. Neither way is the device waited for, and the gradient is
 written in one pass, in an order that is always the same.
@@ -19,6 +21,7 @@ from torch.autograd import forward_ad
 
 from subgrad.apply.gates import Gate, alias, is_memory, outer_levels, through
 from subgrad.apply.rule import Arguments
+from subgrad.kernels import front
 from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.packed import DTYPES, anchored
 
@@ -103,6 +106,9 @@ class Geometry:
         """Values, words and, if wanted, indices."""
         values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
         indices = self._empty(self.out, x, torch.long) if with_indices else None
+        if x.is_cpu:
+            front.built().pool(x, values, words, indices, self._as_loops_have_it)
+            return values, words, indices
         steps = self.steps or (1, 1, 1)
         constants = (*self.kernel, *steps, *self.padding, *self.dilation, self.steps is not None, with_indices)
         tensors = (x, values, words, words if indices is None else indices)
@@ -113,6 +119,9 @@ class Geometry:
         """The gradient of the input."""
         cotangent = cotangent.contiguous(memory_format=self.layout)
         gradient = self._empty(self.shape, cotangent, cotangent.dtype)
+        if cotangent.is_cpu:
+            front.built().spread(cotangent, words, gradient, self._as_loops_have_it)
+            return gradient
         tensors = (cotangent, words, gradient)
         if self.steps is None:
             name, constants = "adaptive_max_pool_backward", (*self.kernel, *self.most_windows)
@@ -120,6 +129,12 @@ class Geometry:
             name, constants = "max_pool_backward", (*self.kernel, *self.steps, *self.padding, *self.dilation)
         self._launch(name, self.cells, tensors, constants, BACKWARD)
         return gradient
+
+    @cached_property
+    def _as_loops_have_it(self) -> list[int]:
+        planes = self.shape[0] if self.channels_last else self.lanes
+        sizes = (*self.sizes, *self.outputs, *self.kernel, *(self.steps or (1, 1, 1)), *self.padding, *self.dilation)
+        return [self.lanes if self.channels_last else 1, planes, *sizes, int(self.steps is not None)]
 
     def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
@@ -273,10 +288,12 @@ class _Constant(Gate):
 
 def pooled(x: Tensor, arguments: Mapping[str, Any], with_indices: bool) -> Any:
     """What the operator returns, without indices if they are not wanted; None if it is to be done in another way."""
-    if not x.is_cuda or x.dtype not in DTYPES or not is_memory(x) or forward_ad._current_level >= 0:
+    if x.dtype not in DTYPES or not is_memory(x) or forward_ad._current_level >= 0:
+        return None
+    if (triton_kernels() if x.is_cuda else front.loops() if x.is_cpu else None) is None:
         return None
     geometry = geometry_of(x, arguments)
-    if geometry is None or triton_kernels() is None:
+    if geometry is None:
         return None
     return through(Shared, x, (anchored(x),), geometry, with_indices)
 
