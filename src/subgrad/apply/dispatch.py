@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 from subgrad.apply import compiled, layouts, lists, shortcuts
 from subgrad.apply.gates import are_known_absent, below_autograd, laid_out
-from subgrad.apply.joint import REPAIRS, WITHOUT_INDICES, WITHOUT_INDICES_AT, without_indices
+from subgrad.apply.joint import REPAIRS, WITHOUT_INDICES, without_indices
 from subgrad.apply.operators import Operator, operator
 from subgrad.apply.plan import Plan, differentiated, is_shared, may_change, plan
 from subgrad.apply.recompute import tie_checkpoints
@@ -126,7 +126,7 @@ def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     """The kernels of an operator for one key: of its functional form, its in-place form, and those on lists."""
     originals, front = _originals[key], _fronts[key].get
     if op.op in REPAIRS:
-        forms = WITHOUT_INDICES.get(op.op, ()) if key == WITHOUT_INDICES_AT else ()
+        forms = WITHOUT_INDICES.get(op.op, ()) if key in shortcuts.keys_for_windows() else ()
         return {op.op: _joint(op, originals)} | {form: _values_of(op, form, _original(form, key)) for form in forms}
     shortcut = shortcuts.functional(op.op, key)
     kernels = {op.op: _entrywise(op, op.op, originals, shortcut, front(op.op), _functional)}

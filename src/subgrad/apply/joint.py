@@ -120,7 +120,6 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
 # Forms of which no indices are wanted: what they call returns 8 bytes an output more. Composites of torch's, so that a
 # kernel of ours lies over them only where it gains something.
 WITHOUT_INDICES = {"max_pool2d_with_indices": ("max_pool1d", "max_pool2d"), "max_pool3d_with_indices": ("max_pool3d",)}
-WITHOUT_INDICES_AT = "AutogradCUDA"
 
 
 def without_indices(form: str, arguments: Arguments) -> Tensor | None:

@@ -72,6 +72,10 @@ class ForWindows(Protocol):
         """How many windows hold their largest entry, if it is known, twice: a count that nobody has waited for."""
         ...
 
+    def keys(self) -> tuple[str, ...]:
+        """The Autograd keys of the backends on which `pooled` does something."""
+        ...
+
     def pooled(self, x: Tensor, arguments: Arguments, with_indices: bool) -> Any:
         """What the operator returns, adaptive ones too, with a derivative that the tied entries of a window share: the
         values, and the indices if they are wanted. The device is not waited for."""
@@ -94,6 +98,10 @@ def offer_for_windows(shortcut: ForWindows) -> None:
 
 def for_windows() -> ForWindows | None:
     return _for_windows[0] if _for_windows else None
+
+
+def keys_for_windows() -> tuple[str, ...]:
+    return _for_windows[0].keys() if _for_windows else ()
 
 
 class Front(Protocol):

@@ -12,6 +12,10 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "loops.h"
@@ -42,6 +46,8 @@ struct Windows {
   std::array<int64_t, 3> sizes, outputs, kernel, dilation;
   std::vector<Line> lines;
   std::vector<int64_t> offsets;  // of a window's entries from its start
+  int64_t step;  // between windows of a row; 0 if it differs
+  std::vector<std::pair<int64_t, int64_t>> with_entry;  // the windows of a row that have an entry, by its number
 
   explicit Windows(const std::vector<int64_t>& given) : lanes(given[0]), planes(given[1]) {
     const auto three = [&](int64_t at) { return std::array<int64_t, 3>{given[at], given[at + 1], given[at + 2]}; };
@@ -51,156 +57,221 @@ struct Windows {
     for (int64_t i = 0; i < kernel[0]; ++i)
       for (int64_t j = 0; j < kernel[1]; ++j)
         for (int64_t k = 0; k < kernel[2]; ++k) offsets.push_back(place(i * dilation[0], j * dilation[1], k * dilation[2]));
+    step = given[20] ? given[13] : 0;
+    const Line& row = lines[2];
+    for (int64_t k = 0; k < kernel[2]; ++k) {
+      int64_t begin = 0, end = outputs[2];
+      while (begin < end && row.first[begin] > k) ++begin;
+      while (begin < end && row.end[end - 1] <= k) --end;
+      with_entry.emplace_back(begin, end);
+    }
   }
 
   int64_t place(int64_t z, int64_t y, int64_t x) const { return (z * sizes[1] + y) * sizes[2] + x; }
   int64_t entries() const { return kernel[0] * kernel[1] * kernel[2]; }
   int64_t space() const { return sizes[0] * sizes[1] * sizes[2]; }
   int64_t windows() const { return outputs[0] * outputs[1] * outputs[2]; }
-
-  // For every window of a plane its number, where it starts, and for every one of its entries the number of that.
-  template <typename Begin, typename Entry, typename End>
-  ALWAYS_INLINE void each(Begin begin, Entry entry, End end) const {
-    int64_t window = 0;
-    for (int64_t oz = 0; oz < outputs[0]; ++oz)
-      for (int64_t oy = 0; oy < outputs[1]; ++oy)
-        for (int64_t ox = 0; ox < outputs[2]; ++ox, ++window) {
-          const int64_t at = place(lines[0].start[oz], lines[1].start[oy], lines[2].start[ox]);
-          begin();
-          for (int64_t i = lines[0].first[oz]; i < lines[0].end[oz]; ++i)
-            for (int64_t j = lines[1].first[oy]; j < lines[1].end[oy]; ++j) {
-              const int64_t row = (i * kernel[1] + j) * kernel[2];
-              for (int64_t k = lines[2].first[ox]; k < lines[2].end[ox]; ++k) entry(at + offsets[row + k], row + k);
-            }
-          end(window, at);
-        }
-  }
 };
 
 template <typename Bits>
-ALWAYS_INLINE int64_t count_of(Bits word, int64_t entries) {
-  if (entries > COUNTED) return __builtin_popcountll(static_cast<uint64_t>(word));
-  return (static_cast<int64_t>(word) >> entries) & (entries <= 12 ? 15 : entries <= 27 ? 31 : 63);
+ALWAYS_INLINE Bits counted(Bits bits) {  // instructions for it are not everywhere, and not for lanes
+  constexpr Bits ones = ~Bits(0);
+  bits -= (bits >> 1) & (ones / 3);
+  bits = (bits & (ones / 5)) + ((bits >> 2) & (ones / 5));
+  bits = (bits + (bits >> 4)) & (ones / 17);
+  return (bits * (ones / 255)) >> (8 * sizeof(Bits) - 8);
 }
 
 template <typename Bits>
-ALWAYS_INLINE Bits counted(Bits bits, int64_t entries) {
-  return entries > COUNTED ? bits : bits | static_cast<Bits>(__builtin_popcountll(bits)) << entries;
+ALWAYS_INLINE Bits count_of(Bits word, int64_t entries) {
+  return entries > COUNTED ? counted(word) : (word >> entries) & (entries <= 12 ? 15 : entries <= 27 ? 31 : 63);
 }
 
-// The first of the largest, or the last that is nan, as torch's kernels; all are -inf at first.
-template <typename Number, typename Bits>
-ALWAYS_INLINE void look(Number entry, Bits bit, Number& best, Bits& bits) {
-  const bool leads = (entry > best) | (entry != entry), level = entry == best;
-  bits = leads ? bit : (level ? bits | bit : bits);
-  best = leads ? entry : best;
+// The first of the largest, or the last that is nan, as torch's kernels; all are -inf at first. ``STEP`` between the
+// entries that neighbouring windows look at; 0 if that is not known before.
+template <int64_t STEP, typename Scalar, typename Number, typename Bits>
+ALWAYS_INLINE void look(const Scalar* entries, int64_t step, Bits bit, Number* best, Bits* bits, int64_t lanes) {
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    const Number entry = static_cast<Number>(entries[lane * (STEP ? STEP : step)]), most = best[lane];
+    const bool leads = !(entry <= most) & !((most != most) & (entry == entry)), level = entry == most;
+    const Bits kept = bits[lane], with = kept | (level ? bit : Bits(0));
+    bits[lane] = leads ? bit : with;
+    best[lane] = leads ? entry : most;
+  }
 }
 
-FOR_EACH_MACHINE void look_at(const float* entries, uint32_t bit, float* best, uint32_t* bits, int64_t lanes) {
-  for (int64_t lane = 0; lane < lanes; ++lane) look(entries[lane], bit, best[lane], bits[lane]);
+// What windows have in one place: groups of lanes, channels or a row of windows. Entries lie a step apart, groups a jump.
+struct Row {
+  int64_t groups, lanes, step, jump;
+};
+
+template <typename Scalar, typename Number, typename Bits>
+ALWAYS_INLINE void look_any(const Scalar* entries, Row row, Bits bit, Number* best, Bits* bits) {
+  for (int64_t group = 0; group < row.groups; ++group) {
+    if (row.step == 1) {
+      look<1>(entries, 1, bit, best, bits, row.lanes);
+    } else if (row.step == 2) {
+      look<2>(entries, 2, bit, best, bits, row.lanes);
+    } else {
+      look<0>(entries, row.step, bit, best, bits, row.lanes);
+    }
+    entries += row.jump, best += row.lanes, bits += row.lanes;
+  }
 }
 
 template <typename Scalar, typename Number, typename Bits>
-void look_at(const Scalar* entries, Bits bit, Number* best, Bits* bits, int64_t lanes) {
-  for (int64_t lane = 0; lane < lanes; ++lane) look(static_cast<Number>(entries[lane]), bit, best[lane], bits[lane]);
+void look_at(const Scalar* entries, Row row, Bits bit, Number* best, Bits* bits) {
+  look_any(entries, row, bit, best, bits);
 }
 
-FOR_EACH_MACHINE void add(const float* shares, const uint32_t* words, int64_t number, float* sums, int64_t lanes) {
-  for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += (words[lane] >> number) & 1 ? shares[lane] : 0.0f;
+FOR_EACH_MACHINE void look_at(const float* entries, Row row, uint32_t bit, float* best, uint32_t* bits) {
+  look_any(entries, row, bit, best, bits);
+}
+
+template <typename Scalar, typename Number, typename Bits, typename Word>
+ALWAYS_INLINE void write_any(const Number* best, const Bits* bits, int64_t entries, Scalar* values, Word* words,
+                             int64_t lanes) {
+  for (int64_t lane = 0; lane < lanes; ++lane) values[lane] = static_cast<Scalar>(best[lane]);
+  if (entries > COUNTED)
+    for (int64_t lane = 0; lane < lanes; ++lane) words[lane] = static_cast<Word>(bits[lane]);
+  else
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      words[lane] = static_cast<Word>(bits[lane] | counted(bits[lane]) << entries);
+}
+
+template <typename Scalar, typename Number, typename Bits, typename Word>
+void write(const Number* best, const Bits* bits, int64_t entries, Scalar* values, Word* words, int64_t lanes) {
+  write_any(best, bits, entries, values, words, lanes);
+}
+
+FOR_EACH_MACHINE void write(const float* best, const uint32_t* bits, int64_t entries, float* values, int16_t* words,
+                            int64_t lanes) {
+  write_any(best, bits, entries, values, words, lanes);
+}
+
+// Each lane's share of a cotangent, its word as wide as bits are, and the bits that some lane has.
+template <typename Scalar, typename Word, typename Number, typename Bits>
+ALWAYS_INLINE Bits share_any(const Scalar* cotangents, const Word* words, int64_t entries, Number* shares, Bits* wide,
+                             int64_t lanes) {
+  Bits some = 0;
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    const Bits word = static_cast<Bits>(words[lane]);
+    wide[lane] = word;
+    some |= word;
+    const auto count = static_cast<std::make_signed_t<Bits>>(count_of(word, entries));
+    shares[lane] = static_cast<Number>(cotangents[lane]) / static_cast<Number>(count);
+  }
+  return some;
+}
+
+template <typename Scalar, typename Word, typename Number, typename Bits>
+Bits share(const Scalar* cotangents, const Word* words, int64_t entries, Number* shares, Bits* wide, int64_t lanes) {
+  return share_any(cotangents, words, entries, shares, wide, lanes);
+}
+
+FOR_EACH_MACHINE uint32_t share(const float* cotangents, const int16_t* words, int64_t entries, float* shares,
+                                uint32_t* wide, int64_t lanes) {
+  return share_any(cotangents, words, entries, shares, wide, lanes);
+}
+
+template <typename Number, typename Bits>
+ALWAYS_INLINE void add_any(const Number* shares, const Bits* words, int64_t number, Number* sums, int64_t lanes) {
+  for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += (words[lane] >> number) & 1 ? shares[lane] : Number(0);
 }
 
 template <typename Number, typename Bits>
 void add(const Number* shares, const Bits* words, int64_t number, Number* sums, int64_t lanes) {
-  for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += (words[lane] >> number) & 1 ? shares[lane] : Number(0);
+  add_any(shares, words, number, sums, lanes);
 }
 
-// Values and words of one plane, or of one image with all its channels.
+FOR_EACH_MACHINE void add(const float* shares, const uint32_t* words, int64_t number, float* sums, int64_t lanes) {
+  add_any(shares, words, number, sums, lanes);
+}
+
+// Values and words of one plane, or of one image with all its channels, a row of windows at once.
 template <typename Scalar, typename Word, typename Bits>
 void pool_plane(const Windows& windows, const Scalar* x, Scalar* values, Word* words, int64_t* indices) {
   using Number = at::opmath_type<Scalar>;
-  const int64_t entries = windows.entries();
-  Number best;
-  Bits bits;
-  int64_t index;
-  windows.each(
-      [&] { best = -std::numeric_limits<Number>::infinity(), bits = 0, index = 0; },
-      [&](int64_t at, int64_t number) {
-        look(static_cast<Number>(x[at]), Bits(1) << number, best, bits);
-        // Alone, or the first: either way its place is the one that torch returns.
-        index = bits == Bits(1) << number ? at : index;
-      },
-      [&](int64_t window, int64_t) {
-        values[window] = static_cast<Scalar>(best);
-        words[window] = static_cast<Word>(counted(bits, entries));
-        if (indices) indices[window] = index;
-      });
-}
-
-template <typename Scalar, typename Word, typename Bits>
-void pool_channels(const Windows& windows, const Scalar* x, Scalar* values, Word* words, int64_t* indices) {
-  using Number = at::opmath_type<Scalar>;
-  const int64_t lanes = windows.lanes, entries = windows.entries();
-  std::vector<Number> best(lanes);
-  std::vector<Bits> bits(lanes);
-  windows.each(
-      [&] {
-        std::fill(best.begin(), best.end(), -std::numeric_limits<Number>::infinity());
-        std::fill(bits.begin(), bits.end(), 0);
-      },
-      [&](int64_t at, int64_t number) { look_at(x + at * lanes, Bits(1) << number, best.data(), bits.data(), lanes); },
-      [&](int64_t window, int64_t start) {
-        for (int64_t lane = 0; lane < lanes; ++lane) {
-          values[window * lanes + lane] = static_cast<Scalar>(best[lane]);
-          words[window * lanes + lane] = static_cast<Word>(counted(bits[lane], entries));
-        }
-        if (!indices) return;
-        for (int64_t lane = 0; lane < lanes; ++lane) {
-          const int64_t number = bits[lane] ? __builtin_ctzll(bits[lane]) : 0;
-          indices[window * lanes + lane] = start + windows.offsets[number];
-        }
-      });
+  const Line &planes = windows.lines[0], &rows = windows.lines[1], &columns = windows.lines[2];
+  const int64_t lanes = windows.lanes, width = windows.outputs[2], step = windows.step;
+  std::vector<Number> best(width * lanes);
+  std::vector<Bits> bits(width * lanes);
+  int64_t window = 0;
+  for (int64_t oz = 0; oz < windows.outputs[0]; ++oz)
+    for (int64_t oy = 0; oy < windows.outputs[1]; ++oy, window += width * lanes) {
+      std::fill(best.begin(), best.end(), -std::numeric_limits<Number>::infinity());
+      std::fill(bits.begin(), bits.end(), Bits(0));
+      const int64_t at = windows.place(planes.start[oz], rows.start[oy], 0);
+      const auto look_from = [&](int64_t begin, int64_t end, int64_t number) {
+        const Row row = lanes > 1 ? Row{end - begin, lanes, 1, step * lanes} : Row{1, end - begin, step, 0};
+        look_at(x + (at + columns.start[begin] + windows.offsets[number]) * lanes, row, Bits(1) << number,
+                best.data() + begin * lanes, bits.data() + begin * lanes);
+      };
+      for (int64_t i = planes.first[oz]; i < planes.end[oz]; ++i)
+        for (int64_t j = rows.first[oy]; j < rows.end[oy]; ++j)
+          for (int64_t k = 0; k < windows.kernel[2]; ++k) {
+            const int64_t number = (i * windows.kernel[1] + j) * windows.kernel[2] + k;
+            if (step) {
+              const auto [begin, end] = windows.with_entry[k];
+              if (begin < end) look_from(begin, end, number);
+            } else {
+              for (int64_t ox = 0; ox < width; ++ox)
+                if (k < columns.end[ox]) look_from(ox, ox + 1, number);
+            }
+          }
+      write(best.data(), bits.data(), windows.entries(), values + window, words + window, width * lanes);
+      for (int64_t lane = 0; indices && lane < width * lanes; ++lane) {
+        const int64_t number = bits[lane] ? __builtin_ctzll(bits[lane]) : 0;
+        indices[window + lane] = at + columns.start[lane / lanes] + windows.offsets[number];
+      }
+    }
 }
 
 template <typename Scalar, typename Word, typename Bits>
 void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* words, Scalar* gradient) {
   using Number = at::opmath_type<Scalar>;
-  const int64_t entries = windows.entries(), space = windows.space();
-  const uint64_t all = entries == 64 ? ~uint64_t(0) : (uint64_t(1) << entries) - 1;
-  std::vector<Number> sums(space, Number(0));
-  windows.each([] {}, [](int64_t, int64_t) {},
-               [&](int64_t window, int64_t start) {
-                 uint64_t bits = static_cast<uint64_t>(words[window]) & all;
-                 const int64_t count = count_of(words[window], entries);
-                 const Number own = static_cast<Number>(cotangents[window]);
-                 const Number share = count == 1 ? own : own / static_cast<Number>(count);
-                 for (; bits; bits &= bits - 1) sums[start + windows.offsets[__builtin_ctzll(bits)]] += share;
-               });
-  for (int64_t at = 0; at < space; ++at) gradient[at] = static_cast<Scalar>(sums[at]);
-}
-
-template <typename Scalar, typename Word, typename Bits>
-void spread_channels(const Windows& windows, const Scalar* cotangents, const Word* words, Scalar* gradient) {
-  using Number = at::opmath_type<Scalar>;
-  const int64_t lanes = windows.lanes, entries = windows.entries(), size = windows.space() * lanes;
-  const uint64_t all = entries == 64 ? ~uint64_t(0) : (uint64_t(1) << entries) - 1;
-  std::vector<Number> sums(size, Number(0)), shares(lanes);
-  std::vector<Bits> wide(lanes);
-  windows.each([] {}, [](int64_t, int64_t) {},
-               [&](int64_t window, int64_t start) {
-                 uint64_t some = 0;
-                 for (int64_t lane = 0; lane < lanes; ++lane) {
-                   const Word word = words[window * lanes + lane];
-                   wide[lane] = static_cast<Bits>(word);
-                   some |= static_cast<uint64_t>(word);
-                   const Number count = static_cast<Number>(count_of(word, entries));
-                   shares[lane] = static_cast<Number>(cotangents[window * lanes + lane]) / count;
-                 }
-                 for (some &= all; some; some &= some - 1) {
-                   const int64_t number = __builtin_ctzll(some);
-                   add(shares.data(), wide.data(), number, sums.data() + (start + windows.offsets[number]) * lanes, lanes);
-                 }
-               });
-  for (int64_t at = 0; at < size; ++at) gradient[at] = static_cast<Scalar>(sums[at]);
+  constexpr bool is_exact = std::is_same_v<Number, Scalar>;
+  const Line &planes = windows.lines[0], &rows = windows.lines[1], &columns = windows.lines[2];
+  const int64_t lanes = windows.lanes, width = windows.outputs[2], across = width * lanes;
+  const int64_t entries = windows.entries(), size = windows.space() * lanes;
+  const Bits all = entries == 8 * sizeof(Bits) ? ~Bits(0) : (Bits(1) << entries) - 1;
+  std::vector<Number> buffer(is_exact ? 0 : size), shares(across);
+  std::vector<Bits> wide(across);
+  Number* sums = buffer.data();
+  if constexpr (is_exact) sums = gradient;
+  std::fill(sums, sums + size, Number(0));
+  int64_t window = 0;
+  for (int64_t oz = 0; oz < windows.outputs[0]; ++oz)
+    for (int64_t oy = 0; oy < windows.outputs[1]; ++oy, window += across) {
+      const int64_t at = windows.place(planes.start[oz], rows.start[oy], 0);
+      const Bits some = all & share(cotangents + window, words + window, entries, shares.data(), wide.data(), across);
+      if (lanes == 1 && windows.step == 1) {
+        // From the last entry to the first, so that what an entry is given comes in the order of the windows.
+        for (int64_t number = entries - 1; number >= 0; --number) {
+          const auto [begin, end] = windows.with_entry[number % windows.kernel[2]];
+          if (some >> number & 1 && begin < end)
+            add(shares.data() + begin, wide.data() + begin, number,
+                sums + at + columns.start[begin] + windows.offsets[number], end - begin);
+        }
+        continue;
+      }
+      for (int64_t ox = 0; ox < width; ++ox) {
+        const int64_t start = at + columns.start[ox];
+        if (lanes == 1) {
+          for (Bits bits = wide[ox] & all; bits; bits &= bits - 1)
+            sums[start + windows.offsets[__builtin_ctzll(bits)]] += shares[ox];
+        } else {
+          for (Bits bits = some; bits; bits &= bits - 1) {
+            const int64_t number = __builtin_ctzll(bits), k = number % windows.kernel[2];
+            if (k >= columns.first[ox] && k < columns.end[ox])
+              add(shares.data() + ox * lanes, wide.data() + ox * lanes, number,
+                  sums + (start + windows.offsets[number]) * lanes, lanes);
+          }
+        }
+      }
+    }
+  if constexpr (!is_exact)
+    for (int64_t at = 0; at < size; ++at) gradient[at] = static_cast<Scalar>(sums[at]);
 }
 
 template <typename Work>
@@ -220,8 +291,8 @@ void pool(const at::Tensor& x, at::Tensor values, at::Tensor words, const std::o
       using Bits = decltype(bits);
       at::parallel_for(0, windows.planes, 1 + (1 << 14) / in, [&](int64_t begin, int64_t end) {
         for (int64_t plane = begin; plane < end; ++plane) {
-          const auto work = windows.lanes > 1 ? pool_channels<scalar_t, Word, Bits> : pool_plane<scalar_t, Word, Bits>;
-          work(windows, x.const_data_ptr<scalar_t>() + plane * in, values.mutable_data_ptr<scalar_t>() + plane * out,
+          pool_plane<scalar_t, Word, Bits>(
+               windows, x.const_data_ptr<scalar_t>() + plane * in, values.mutable_data_ptr<scalar_t>() + plane * out,
                words.mutable_data_ptr<Word>() + plane * out,
                indices ? indices->mutable_data_ptr<int64_t>() + plane * out : nullptr);
         }
@@ -240,8 +311,8 @@ void spread(const at::Tensor& cotangents, const at::Tensor& words, at::Tensor gr
       using Bits = decltype(bits);
       at::parallel_for(0, windows.planes, 1 + (1 << 14) / in, [&](int64_t begin, int64_t end) {
         for (int64_t plane = begin; plane < end; ++plane) {
-          const auto work = windows.lanes > 1 ? spread_channels<scalar_t, Word, Bits> : spread_plane<scalar_t, Word, Bits>;
-          work(windows, cotangents.const_data_ptr<scalar_t>() + plane * out,
+          spread_plane<scalar_t, Word, Bits>(
+               windows, cotangents.const_data_ptr<scalar_t>() + plane * out,
                words.const_data_ptr<Word>() + plane * out, gradient.mutable_data_ptr<scalar_t>() + plane * in);
         }
       });
