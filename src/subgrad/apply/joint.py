@@ -104,11 +104,13 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
             return values, indices
         windows = of_call(windows_of, arguments)
         with torch.no_grad():
-            hits = ((entries == values) & valid for entries, valid in windows.columns(x))
-            count = reduce(torch.add, (each.short() for each in hits))
+            hits = [(entries == values) & valid for entries, valid in windows.columns(x)]
+            count = reduce(torch.add, hits[1:], hits[0].to(torch.uint8 if len(hits) < 256 else torch.int32))
         if not is_readable(count):
             means = _means_of_all(x, values, windows, count)
-        elif (count > 1).any():
+        elif count.max() > 1:
+            if windows.slices:
+                return through(_SharedInWindows, x, values, count, windows, *hits), indices
             means = _means_of_tied(x, values, windows, count)
         else:
             return values, indices
@@ -155,6 +157,33 @@ def _means_of_tied(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -
     hits = (entries == selected[:, None]) & valid
     means = torch.where(hits, entries, 0).sum(1) / hits.sum(1)
     return values.reshape(-1).index_copy(0, tied, means).view_as(values)
+
+
+class _SharedInWindows(Gate):
+    """Tied windows share among the entries that are hit, candidate after candidate; others are torch's own, to the bit."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: Tensor, count: Tensor, windows: Windows, *hits: Tensor) -> Tensor:
+        ctx.windows, ctx.shape = windows, x.shape
+        ctx.save_for_backward(count, *hits)
+        ctx.save_for_forward(count, *hits)
+        with outer_levels():
+            return alias(values)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        (count, *hits), windows = ctx.saved_tensors, ctx.windows
+        shares = torch.where(count > 1, cotangent / count, 0)
+        gradient = windows.padded(torch.zeros(ctx.shape, dtype=shares.dtype, device=shares.device))
+        for hit, place in zip(hits, windows.slices, strict=True):
+            gradient[(..., *place)] += torch.where(hit, shares, 0)
+        return windows.cropped(gradient), torch.where(count > 1, 0, cotangent), None, None, *[None] * len(hits)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, of_values: Tensor, *_: Any) -> Tensor:
+        count, *hits = ctx.saved_tensors
+        tied = (torch.where(hit, moved, 0) for hit, (moved, _) in zip(hits, ctx.windows.columns(tangent), strict=True))
+        return torch.where(count > 1, reduce(torch.add, tied) / count, of_values)
 
 
 def over_prefixes(native: Native, arguments: Arguments) -> Any:

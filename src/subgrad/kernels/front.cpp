@@ -861,6 +861,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   module.def("forget_convention", [] { conventions.forget(); });
   module.def("switch_on", [](bool on) { is_on = on; });
+  py::class_<pooling::Windows>(module, "Windows").def(py::init<const std::vector<int64_t>&>());
   module.def("pool", &pooling::pool, py::call_guard<py::gil_scoped_release>());
   module.def("spread", &pooling::spread, py::call_guard<py::gil_scoped_release>());
   py::class_<Front, std::shared_ptr<Front>>(module, "Front")

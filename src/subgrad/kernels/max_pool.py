@@ -107,7 +107,7 @@ class Geometry:
         values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
         indices = self._empty(self.out, x, torch.long) if with_indices else None
         if x.is_cpu:
-            front.built().pool(x, values, words, indices, self._as_loops_have_it)
+            _loops().pool(x, values, words, indices, self._in_loops)
             return values, words, indices
         steps = self.steps or (1, 1, 1)
         constants = (*self.kernel, *steps, *self.padding, *self.dilation, self.steps is not None, with_indices)
@@ -120,7 +120,7 @@ class Geometry:
         cotangent = cotangent.contiguous(memory_format=self.layout)
         gradient = self._empty(self.shape, cotangent, cotangent.dtype)
         if cotangent.is_cpu:
-            front.built().spread(cotangent, words, gradient, self._as_loops_have_it)
+            _loops().spread(cotangent, words, gradient, self._in_loops)
             return gradient
         tensors = (cotangent, words, gradient)
         if self.steps is None:
@@ -131,10 +131,11 @@ class Geometry:
         return gradient
 
     @cached_property
-    def _as_loops_have_it(self) -> list[int]:
+    def _in_loops(self) -> Any:
         planes = self.shape[0] if self.channels_last else self.lanes
         sizes = (*self.sizes, *self.outputs, *self.kernel, *(self.steps or (1, 1, 1)), *self.padding, *self.dilation)
-        return [self.lanes if self.channels_last else 1, planes, *sizes, int(self.steps is not None)]
+        lanes = self.lanes if self.channels_last else 1
+        return _loops().Windows([lanes, planes, *sizes, int(self.steps is not None)])
 
     def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
@@ -296,6 +297,12 @@ def pooled(x: Tensor, arguments: Mapping[str, Any], with_indices: bool) -> Any:
     if geometry is None:
         return None
     return through(Shared, x, (anchored(x),), geometry, with_indices)
+
+
+def _loops() -> Any:
+    found = front.built()
+    assert found is not None  # or nothing was kept for its backward
+    return found
 
 
 def is_channels_last(x: Tensor) -> bool:

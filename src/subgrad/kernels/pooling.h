@@ -46,7 +46,7 @@ struct Windows {
   std::array<int64_t, 3> sizes, outputs, kernel, dilation;
   std::vector<Line> lines;
   std::vector<int64_t> offsets;  // of a window's entries from its start
-  int64_t step;  // between windows of a row; 0 if it differs
+  std::array<int64_t, 3> steps;  // between windows; 0 if they differ in size
   std::vector<std::pair<int64_t, int64_t>> with_entry;  // the windows of a row that have an entry, by its number
 
   explicit Windows(const std::vector<int64_t>& given) : lanes(given[0]), planes(given[1]) {
@@ -57,7 +57,7 @@ struct Windows {
     for (int64_t i = 0; i < kernel[0]; ++i)
       for (int64_t j = 0; j < kernel[1]; ++j)
         for (int64_t k = 0; k < kernel[2]; ++k) offsets.push_back(place(i * dilation[0], j * dilation[1], k * dilation[2]));
-    step = given[20] ? given[13] : 0;
+    steps = given[20] ? three(11) : std::array<int64_t, 3>{0, 0, 0};
     const Line& row = lines[2];
     for (int64_t k = 0; k < kernel[2]; ++k) {
       int64_t begin = 0, end = outputs[2];
@@ -71,6 +71,9 @@ struct Windows {
   int64_t entries() const { return kernel[0] * kernel[1] * kernel[2]; }
   int64_t space() const { return sizes[0] * sizes[1] * sizes[2]; }
   int64_t windows() const { return outputs[0] * outputs[1] * outputs[2]; }
+
+  template <typename Scalar, typename Number, typename Bits>
+  void look_along(const Scalar* from, int64_t k, int64_t rows, Bits bit, Number* best, Bits* bits) const;
 };
 
 template <typename Bits>
@@ -89,24 +92,50 @@ ALWAYS_INLINE Bits count_of(Bits word, int64_t entries) {
 
 // The first of the largest, or the last that is nan, as torch's kernels; all are -inf at first. ``STEP`` between the
 // entries that neighbouring windows look at; 0 if that is not known before.
+template <typename Number, typename Bits>
+ALWAYS_INLINE void look(Number entry, bool exists, Bits bit, Number& best, Bits& bits) {
+  const Number most = best;
+  const bool leads = exists & !(entry <= most) & !((most != most) & (entry == entry)), level = exists & (entry == most);
+  const Bits with = bits | (level ? bit : Bits(0));
+  bits = leads ? bit : with;
+  best = leads ? entry : most;
+}
+
 template <int64_t STEP, typename Scalar, typename Number, typename Bits>
 ALWAYS_INLINE void look(const Scalar* entries, int64_t step, Bits bit, Number* best, Bits* bits, int64_t lanes) {
-  for (int64_t lane = 0; lane < lanes; ++lane) {
-    const Number entry = static_cast<Number>(entries[lane * (STEP ? STEP : step)]), most = best[lane];
-    const bool leads = !(entry <= most) & !((most != most) & (entry == entry)), level = entry == most;
-    const Bits kept = bits[lane], with = kept | (level ? bit : Bits(0));
-    bits[lane] = leads ? bit : with;
-    best[lane] = leads ? entry : most;
+  for (int64_t lane = 0; lane < lanes; ++lane)
+    look(static_cast<Number>(entries[lane * (STEP ? STEP : step)]), true, bit, best[lane], bits[lane]);
+}
+
+// Where windows differ in size: some have no entry of number ``k``, and their first is looked at in its place.
+template <typename Scalar, typename Number, typename Bits>
+ALWAYS_INLINE void look_any(const Scalar* first, const Line& line, int64_t k, Bits bit, Number* best, Bits* bits) {
+  const int64_t size = line.start.size(), *start = line.start.data(), *end = line.end.data();
+  for (int64_t window = 0; window < size; ++window) {
+    const bool exists = k < end[window];
+    const Number entry = static_cast<Number>(first[start[window] + (exists ? k : 0)]);
+    look(entry, exists, bit, best[window], bits[window]);
   }
 }
 
-// What windows have in one place: groups of lanes, channels or a row of windows. Entries lie a step apart, groups a jump.
-struct Row {
-  int64_t groups, lanes, step, jump;
+template <typename Scalar, typename Number, typename Bits>
+void look_at(const Scalar* first, const Line& line, int64_t k, Bits bit, Number* best, Bits* bits) {
+  look_any(first, line, k, bit, best, bits);
+}
+
+FOR_EACH_MACHINE void look_at(const float* first, const Line& line, int64_t k, uint32_t bit, float* best,
+                              uint32_t* bits) {
+  look_any(first, line, k, bit, best, bits);
+}
+
+// The entries of one number of many windows: groups of lanes, which are channels, or the windows of a row. Entries lie a
+// step apart; groups a jump in the input, and a pitch in what is found.
+struct Rows {
+  int64_t groups, lanes, step, jump, pitch;
 };
 
 template <typename Scalar, typename Number, typename Bits>
-ALWAYS_INLINE void look_any(const Scalar* entries, Row row, Bits bit, Number* best, Bits* bits) {
+ALWAYS_INLINE void look_any(const Scalar* entries, Rows row, Bits bit, Number* best, Bits* bits) {
   for (int64_t group = 0; group < row.groups; ++group) {
     if (row.step == 1) {
       look<1>(entries, 1, bit, best, bits, row.lanes);
@@ -115,16 +144,16 @@ ALWAYS_INLINE void look_any(const Scalar* entries, Row row, Bits bit, Number* be
     } else {
       look<0>(entries, row.step, bit, best, bits, row.lanes);
     }
-    entries += row.jump, best += row.lanes, bits += row.lanes;
+    entries += row.jump, best += row.pitch, bits += row.pitch;
   }
 }
 
 template <typename Scalar, typename Number, typename Bits>
-void look_at(const Scalar* entries, Row row, Bits bit, Number* best, Bits* bits) {
+void look_at(const Scalar* entries, Rows row, Bits bit, Number* best, Bits* bits) {
   look_any(entries, row, bit, best, bits);
 }
 
-FOR_EACH_MACHINE void look_at(const float* entries, Row row, uint32_t bit, float* best, uint32_t* bits) {
+FOR_EACH_MACHINE void look_at(const float* entries, Rows row, uint32_t bit, float* best, uint32_t* bits) {
   look_any(entries, row, bit, best, bits);
 }
 
@@ -188,43 +217,63 @@ FOR_EACH_MACHINE void add(const float* shares, const uint32_t* words, int64_t nu
   add_any(shares, words, number, sums, lanes);
 }
 
-// Values and words of one plane, or of one image with all its channels, a row of windows at once.
+// Values and words of one plane, or of one image with all its channels: some rows of windows at once.
 template <typename Scalar, typename Word, typename Bits>
 void pool_plane(const Windows& windows, const Scalar* x, Scalar* values, Word* words, int64_t* indices) {
   using Number = at::opmath_type<Scalar>;
   const Line &planes = windows.lines[0], &rows = windows.lines[1], &columns = windows.lines[2];
-  const int64_t lanes = windows.lanes, width = windows.outputs[2], step = windows.step;
-  std::vector<Number> best(width * lanes);
-  std::vector<Bits> bits(width * lanes);
+  const int64_t lanes = windows.lanes, height = windows.outputs[1], across = windows.outputs[2] * lanes;
+  const int64_t at_once = lanes > 1 || !windows.steps[1] ? 1 : std::clamp<int64_t>(2048 / across, 1, height);
+  std::vector<Number> best(at_once * across);
+  std::vector<Bits> bits(at_once * across);
   int64_t window = 0;
   for (int64_t oz = 0; oz < windows.outputs[0]; ++oz)
-    for (int64_t oy = 0; oy < windows.outputs[1]; ++oy, window += width * lanes) {
+    for (int64_t oy = 0; oy < height; oy += at_once) {
+      const int64_t past = std::min(oy + at_once, height);
       std::fill(best.begin(), best.end(), -std::numeric_limits<Number>::infinity());
       std::fill(bits.begin(), bits.end(), Bits(0));
-      const int64_t at = windows.place(planes.start[oz], rows.start[oy], 0);
-      const auto look_from = [&](int64_t begin, int64_t end, int64_t number) {
-        const Row row = lanes > 1 ? Row{end - begin, lanes, 1, step * lanes} : Row{1, end - begin, step, 0};
-        look_at(x + (at + columns.start[begin] + windows.offsets[number]) * lanes, row, Bits(1) << number,
-                best.data() + begin * lanes, bits.data() + begin * lanes);
-      };
       for (int64_t i = planes.first[oz]; i < planes.end[oz]; ++i)
-        for (int64_t j = rows.first[oy]; j < rows.end[oy]; ++j)
+        for (int64_t j = 0; j < windows.kernel[1]; ++j) {
+          int64_t row = oy, last = past;
+          while (row < last && rows.first[row] > j) ++row;
+          while (row < last && rows.end[last - 1] <= j) --last;
+          if (row == last) continue;
+          const int64_t at = windows.place(planes.start[oz], rows.start[row], 0), found = (row - oy) * across;
           for (int64_t k = 0; k < windows.kernel[2]; ++k) {
             const int64_t number = (i * windows.kernel[1] + j) * windows.kernel[2] + k;
-            if (step) {
-              const auto [begin, end] = windows.with_entry[k];
-              if (begin < end) look_from(begin, end, number);
-            } else {
-              for (int64_t ox = 0; ox < width; ++ox)
-                if (k < columns.end[ox]) look_from(ox, ox + 1, number);
-            }
+            windows.look_along(x + (at + windows.offsets[number]) * lanes, k, last - row, Bits(1) << number,
+                               best.data() + found, bits.data() + found);
           }
-      write(best.data(), bits.data(), windows.entries(), values + window, words + window, width * lanes);
-      for (int64_t lane = 0; indices && lane < width * lanes; ++lane) {
-        const int64_t number = bits[lane] ? __builtin_ctzll(bits[lane]) : 0;
-        indices[window + lane] = at + columns.start[lane / lanes] + windows.offsets[number];
+        }
+      const int64_t size = (past - oy) * across;
+      write(best.data(), bits.data(), windows.entries(), values + window, words + window, size);
+      for (int64_t lane = 0; indices && lane < size; ++lane) {
+        const int64_t number = bits[lane] ? __builtin_ctzll(bits[lane]) : 0, column = lane % across / lanes;
+        const int64_t at = windows.place(planes.start[oz], rows.start[oy + lane / across], columns.start[column]);
+        indices[window + lane] = at + windows.offsets[number];
       }
+      window += size;
     }
+}
+
+// The entries of number ``k`` along a row, in the windows of several rows.
+template <typename Scalar, typename Number, typename Bits>
+void Windows::look_along(const Scalar* from, int64_t k, int64_t rows, Bits bit, Number* best, Bits* bits) const {
+  const Line& line = lines[2];
+  const int64_t width = outputs[2], step = steps[2];
+  if (step) {
+    const auto [begin, end] = with_entry[k];
+    if (begin == end) return;
+    const Rows some = lanes > 1 ? Rows{end - begin, lanes, 1, step * lanes, lanes}
+                                : Rows{rows, end - begin, step, steps[1] * sizes[2], width};
+    look_at(from + line.start[begin] * lanes, some, bit, best + begin * lanes, bits + begin * lanes);
+  } else if (lanes > 1) {
+    for (int64_t ox = 0; ox < width; ++ox)
+      if (k < line.end[ox])
+        look_at(from + line.start[ox] * lanes, Rows{1, lanes, 1, 0, 0}, bit, best + ox * lanes, bits + ox * lanes);
+  } else {
+    look_at(from - k, line, k, bit, best, bits);
+  }
 }
 
 template <typename Scalar, typename Word, typename Bits>
@@ -245,7 +294,7 @@ void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* 
     for (int64_t oy = 0; oy < windows.outputs[1]; ++oy, window += across) {
       const int64_t at = windows.place(planes.start[oz], rows.start[oy], 0);
       const Bits some = all & share(cotangents + window, words + window, entries, shares.data(), wide.data(), across);
-      if (lanes == 1 && windows.step == 1) {
+      if (lanes == 1 && windows.steps[2] == 1) {
         // From the last entry to the first, so that what an entry is given comes in the order of the windows.
         for (int64_t number = entries - 1; number >= 0; --number) {
           const auto [begin, end] = windows.with_entry[number % windows.kernel[2]];
@@ -282,8 +331,7 @@ void with_words(const at::Tensor& words, Work work) {
 }
 
 void pool(const at::Tensor& x, at::Tensor values, at::Tensor words, const std::optional<at::Tensor>& indices,
-          const std::vector<int64_t>& given) {
-  const Windows windows(given);
+          const Windows& windows) {
   const int64_t in = windows.space() * windows.lanes, out = windows.windows() * windows.lanes;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "max_pool", [&] {
     with_words(words, [&](auto word, auto bits) {
@@ -301,9 +349,7 @@ void pool(const at::Tensor& x, at::Tensor values, at::Tensor words, const std::o
   });
 }
 
-void spread(const at::Tensor& cotangents, const at::Tensor& words, at::Tensor gradient,
-            const std::vector<int64_t>& given) {
-  const Windows windows(given);
+void spread(const at::Tensor& cotangents, const at::Tensor& words, at::Tensor gradient, const Windows& windows) {
   const int64_t in = windows.space() * windows.lanes, out = windows.windows() * windows.lanes;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, gradient.scalar_type(), "max_pool_backward", [&] {
     with_words(words, [&](auto word, auto bits) {
