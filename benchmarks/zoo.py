@@ -111,7 +111,7 @@ def show(rows: list[dict[str, Any]], compiled: bool) -> None:
     for row in rows[1:]:
         slow, large = row["milliseconds ratio"] > limit(row, compiled), row["peak bytes ratio"] > PEAK
         print(
-            f"{'':20} {row['convention']:11} {row['front']:9} {row['milliseconds ratio']:9.3f} {'*' if slow else ' '}   "
+            f"{'':20} {row['convention']:11} {row['front']:9} {row['milliseconds ratio']:9.3f} {'*' if slow else ' '} "
             f"host {row['host ratio']:8.3f}, device {row['device ratio']:8.3f}, peak {row['peak bytes ratio']:6.3f} "
             f"{'*' if large else ''}"
         )

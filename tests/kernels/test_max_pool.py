@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from kernels.fronts import without_front
 from kernels.windows import ALL_POOLINGS, NAMES, POOLINGS, arguments_of, input_of, integers, pooled_with_indices
 
-from subgrad.kernels import windows
+from subgrad.kernels import front, windows
 from subgrad.kernels.max_pool import geometry_of, is_channels_last, pooled
 
 WORDS = {
@@ -49,9 +50,11 @@ def test_other_calls_are_left_alone(shape: tuple[int, ...], given: tuple[Any, ..
     assert geometry_of(torch.zeros(shape), dict(zip(NAMES, given, strict=True))) is None
 
 
-def test_only_tensors_on_cuda_are_taken() -> None:
+def test_tensors_on_the_cpu_are_for_the_loops_alone() -> None:
     x, arguments = integers(torch.float32, "cpu"), dict(zip(NAMES, POOLINGS["side by side"], strict=True))
-    assert pooled(x, arguments, True) is None
+    assert (pooled(x, arguments, True) is None) == (front.loops() is None)
+    with without_front():
+        assert pooled(x, arguments, True) is None
     assert windows.Geometry.of(x, None, arguments) is None
 
 

@@ -160,7 +160,7 @@ def _means_of_tied(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -
 
 
 class _SharedInWindows(Gate):
-    """Tied windows share among the entries that are hit, candidate after candidate; others are torch's own, to the bit."""
+    """Tied windows share among their largest entries, place after place; others are torch's own, to the bit."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, values: Tensor, count: Tensor, windows: Windows, *hits: Tensor) -> Tensor:

@@ -203,13 +203,17 @@ FOR_EACH_MACHINE uint32_t share(const float* cotangents, const int16_t* words, i
   return share_any(cotangents, words, entries, shares, wide, lanes);
 }
 
-template <typename Number, typename Bits>
-ALWAYS_INLINE void add_any(const Number* shares, const Bits* words, int64_t number, Number* sums, int64_t lanes) {
-  for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += (words[lane] >> number) & 1 ? shares[lane] : Number(0);
+// Sums of 16 bits are rounded every time, as torch's own on the CPU.
+template <typename Number, typename Bits, typename Scalar>
+ALWAYS_INLINE void add_any(const Number* shares, const Bits* words, int64_t number, Scalar* sums, int64_t lanes) {
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    const Number share = (words[lane] >> number) & 1 ? shares[lane] : Number(0);
+    sums[lane] = static_cast<Scalar>(static_cast<Number>(sums[lane]) + static_cast<Number>(static_cast<Scalar>(share)));
+  }
 }
 
-template <typename Number, typename Bits>
-void add(const Number* shares, const Bits* words, int64_t number, Number* sums, int64_t lanes) {
+template <typename Number, typename Bits, typename Scalar>
+void add(const Number* shares, const Bits* words, int64_t number, Scalar* sums, int64_t lanes) {
   add_any(shares, words, number, sums, lanes);
 }
 
@@ -279,16 +283,13 @@ void Windows::look_along(const Scalar* from, int64_t k, int64_t rows, Bits bit, 
 template <typename Scalar, typename Word, typename Bits>
 void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* words, Scalar* gradient) {
   using Number = at::opmath_type<Scalar>;
-  constexpr bool is_exact = std::is_same_v<Number, Scalar>;
   const Line &planes = windows.lines[0], &rows = windows.lines[1], &columns = windows.lines[2];
   const int64_t lanes = windows.lanes, width = windows.outputs[2], across = width * lanes;
-  const int64_t entries = windows.entries(), size = windows.space() * lanes;
+  const int64_t entries = windows.entries();
   const Bits all = entries == 8 * sizeof(Bits) ? ~Bits(0) : (Bits(1) << entries) - 1;
-  std::vector<Number> buffer(is_exact ? 0 : size), shares(across);
+  std::vector<Number> shares(across);
   std::vector<Bits> wide(across);
-  Number* sums = buffer.data();
-  if constexpr (is_exact) sums = gradient;
-  std::fill(sums, sums + size, Number(0));
+  std::fill(gradient, gradient + windows.space() * lanes, Scalar(0));
   int64_t window = 0;
   for (int64_t oz = 0; oz < windows.outputs[0]; ++oz)
     for (int64_t oy = 0; oy < windows.outputs[1]; ++oy, window += across) {
@@ -300,7 +301,7 @@ void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* 
           const auto [begin, end] = windows.with_entry[number % windows.kernel[2]];
           if (some >> number & 1 && begin < end)
             add(shares.data() + begin, wide.data() + begin, number,
-                sums + at + columns.start[begin] + windows.offsets[number], end - begin);
+                gradient + at + columns.start[begin] + windows.offsets[number], end - begin);
         }
         continue;
       }
@@ -308,19 +309,17 @@ void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* 
         const int64_t start = at + columns.start[ox];
         if (lanes == 1) {
           for (Bits bits = wide[ox] & all; bits; bits &= bits - 1)
-            sums[start + windows.offsets[__builtin_ctzll(bits)]] += shares[ox];
+            add_any(&shares[ox], &bits, __builtin_ctzll(bits), gradient + start + windows.offsets[__builtin_ctzll(bits)], 1);
         } else {
           for (Bits bits = some; bits; bits &= bits - 1) {
             const int64_t number = __builtin_ctzll(bits), k = number % windows.kernel[2];
             if (k >= columns.first[ox] && k < columns.end[ox])
               add(shares.data() + ox * lanes, wide.data() + ox * lanes, number,
-                  sums + (start + windows.offsets[number]) * lanes, lanes);
+                  gradient + (start + windows.offsets[number]) * lanes, lanes);
           }
         }
       }
     }
-  if constexpr (!is_exact)
-    for (int64_t at = 0; at < size; ++at) gradient[at] = static_cast<Scalar>(sums[at]);
 }
 
 template <typename Work>
