@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import shortcuts
+from subgrad.apply import large_windows, shortcuts
 from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_readable, outer_levels, same, through
 from subgrad.apply.rule import Arguments, Native
 from subgrad.kinks.groups import segment_numbers
@@ -102,6 +102,9 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         values, indices = native(arguments)
         if values.numel() == 0:
             return values, indices
+        large = large_windows.share(x, values, arguments["output_size"]) if windows_of is adaptive else None
+        if large is not None:
+            return large, indices
         windows = of_call(windows_of, arguments)
         with torch.no_grad():
             hits = [(entries == values) & valid for entries, valid in windows.columns(x)]
