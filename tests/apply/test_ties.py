@@ -13,6 +13,7 @@ from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 import subgrad
 from subgrad.apply.joint import REPAIRS
+from subgrad.kernels import front
 from subgrad.survey.joint import JointCall, joint_calls
 
 CALLS = [call for call in joint_calls() if call.kink.op in REPAIRS]
@@ -93,7 +94,9 @@ def test_values_are_torchs_own_and_so_are_gradients_without_ties(name: str, plac
     assert plain.stride() == chosen.stride()
     if place is untied:
         assert torch.equal(native, found)
-        assert chosen.grad_fn.name() == plain.grad_fn.name()
+        # The loops of the C++ part look at all windows anyway, and keep less for the backward.
+        ours = {"SharedBackward"} if "max_pool" in name and front.loops() is not None else set()
+        assert chosen.grad_fn.name() in {plain.grad_fn.name(), *ours}
     elif name != "svdvals":  # whose values do not tie here
         assert not torch.equal(native, found)
 

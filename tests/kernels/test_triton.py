@@ -1,4 +1,4 @@
-"""The kernels of packed masks without a GPU: how codes are written and read, to the bit."""
+"""The Triton kernels without a GPU: what they write and read, to the bit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 from kernels.processes import run_apart
 
 
-def test_kernels_by_the_interpreter() -> None:
+@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_max_pool.py"])
+def test_kernels_by_the_interpreter(file: str) -> None:
     pytest.importorskip("triton")
-    run_apart("interpreted.py", TRITON_INTERPRET="1")
+    run_apart(file, TRITON_INTERPRET="1")

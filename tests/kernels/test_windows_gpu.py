@@ -1,19 +1,16 @@
-"""On CUDA: ties in windows are found, and shared as by the plain rule; windows without are torch's own to the bit."""
+"""On CUDA: ties in windows are found, and which of the tied entries is ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 
 import pytest
 import torch
 import torch.nn.functional as F
-from kernels.calls import DTYPES, assert_same_bits, cotangent
 from kernels.windows import LAYOUTS, NAMES, POOLINGS, distinct, integers, pooled
 from torch import Tensor
 
 import subgrad
-from subgrad.apply import shortcuts
 from subgrad.kernels.windows import OnCuda
 from subgrad.kinks.places import tied_in_windows
 from subgrad.kinks.windows import regular
@@ -25,12 +22,6 @@ pytestmark = pytest.mark.gpu
 def on_a_gpu() -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-
-
-@pytest.fixture
-def plainly(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    with monkeypatch.context() as without:
-        yield without
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -61,44 +52,6 @@ def test_ties_are_found(name: str, layout: str) -> None:
         assert found(tied)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", POOLINGS)
-def test_gradients_are_those_of_the_plain_rule(
-    name: str, layout: str, dtype: torch.dtype, plainly: pytest.MonkeyPatch
-) -> None:
-    pooling, x = POOLINGS[name], integers(dtype, "cuda", LAYOUTS[layout]).requires_grad_()
-    with subgrad.use("min-norm"):
-        found = pooled(x, pooling)
-        assert ("Shared" in type(found.grad_fn).__name__) == (name != "spread out")
-        plainly.setattr(shortcuts, "_for_windows", [])
-        plain = pooled(x, pooling)
-    assert_same_bits(found, plain)
-    v = (cotangent(plain).nan_to_num(0.25, 1.0, -1.0) * 8).round() / 8
-    # The plain rule adds what ties share to zeros, by which those that are negative lose their sign.
-    one, other = (torch.autograd.grad(out, x, v)[0] + 0.0 for out in (found, plain))
-    if name == "side by side":
-        assert_same_bits(one, other)
-    else:  # sums over windows, in another order
-        torch.testing.assert_close(one, other, rtol=2e-2 if x.element_size() == 2 else 1e-6, atol=1e-2)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", POOLINGS)
-def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
-    x = distinct("cuda", LAYOUTS[layout]) / 7
-    x[0, 0, :4, :4] = 1e6
-    x.requires_grad_()
-    own = pooled(x, POOLINGS[name])
-    v = torch.randn(own.shape, device="cuda")
-    with subgrad.use("min-norm"):
-        found = pooled(x, POOLINGS[name])
-    one, other = (torch.autograd.grad(out, x, v)[0] for out in (found, own))
-    assert not torch.equal(one, other)
-    one[0, 0, :4, :4] = other[0, 0, :4, :4] = 0
-    assert_same_bits(one, other)
-
-
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", POOLINGS)
@@ -124,16 +77,6 @@ def test_of_tied_entries_the_one_ahead_is_found(name: str, layout: str, last: bo
             levels, wanted = levels or len(level) > 1, level[-1 if last else 0]
         assert chosen[n, c, output] == wanted
     assert [bool(flag) for flag in found[1:]] == [True, levels]
-
-
-def test_the_result_may_be_overwritten() -> None:
-    x = integers(torch.float32, "cuda").nan_to_num().requires_grad_()
-    with subgrad.use("min-norm"):
-        kept, out = pooled(x, POOLINGS["overlapping"]), pooled(x, POOLINGS["overlapping"])
-    v = torch.linspace(-1, 2, out.numel(), device="cuda").view_as(out)
-    (wanted,) = torch.autograd.grad(kept, x, 2 * v)
-    (found,) = torch.autograd.grad(out.mul_(2), x, v)
-    torch.testing.assert_close(found, wanted)
 
 
 def test_windows_in_space_are_not_taken_for_those_of_images() -> None:

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from subgrad.apply import compiled, layouts, lists, shortcuts
 from subgrad.apply.active import active
 from subgrad.apply.gates import are_known_absent, below_autograd, laid_out
-from subgrad.apply.joint import REPAIRS
+from subgrad.apply.joint import REPAIRS, WITHOUT_INDICES, without_indices
 from subgrad.apply.operators import Operator, operator
 from subgrad.apply.plan import Plan, differentiated, is_shared, may_change, plan
 from subgrad.apply.recompute import tie_checkpoints
@@ -133,7 +133,8 @@ def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     """The kernels of an operator for one key: of its functional form, its in-place form, and those on lists."""
     originals, front = _originals[key], _fronts[key].get
     if op.op in REPAIRS:
-        return {op.op: _joint(op, originals)}
+        forms = WITHOUT_INDICES.get(op.op, ()) if key in shortcuts.keys_for_windows() else ()
+        return {op.op: _joint(op, originals)} | {form: _values_of(op, form, _original(form, key)) for form in forms}
     shortcut = shortcuts.functional(op.op, key)
     kernels = {op.op: _entrywise(op, op.op, originals, shortcut, front(op.op), _functional)}
     if op.in_place:
@@ -254,6 +255,22 @@ def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
         layouts.require_plain(op, convention, arguments)
         with torch._C._DisableAutocast():  # which would widen the sums over tied entries
             return repair(native, arguments)
+
+    return kernel
+
+
+def _values_of(op: Operator, form: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a composite that returns the values of an operator, and not its indices."""
+    bound = Operator(form)
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        convention = compiled.convention_of_call(args)
+        if convention.interferes and not compiled.is_compiling():
+            arguments = bound.bind(args, kwargs)
+            found = without_indices(form, arguments) if shares(op, convention, arguments) else None
+            if found is not None:
+                return found
+        return original(keyset, *args, **kwargs)
 
     return kernel
 

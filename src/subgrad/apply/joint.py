@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import shortcuts
+from subgrad.apply import large_windows, shortcuts
 from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_readable, outer_levels, same, through
 from subgrad.apply.rule import Arguments, Native
 from subgrad.kinks.groups import segment_numbers
@@ -95,27 +95,53 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
     """Pooling: a window shares its cotangent among the entries that are its largest."""
 
     def repair(native: Native, arguments: Arguments) -> Any:
+        x, shortcut = arguments["self"], shortcuts.for_windows() if windows_of is not fractional else None
+        found = None if shortcut is None else shortcut.pooled(x, arguments, True)
+        if found is not None:
+            return found
         values, indices = native(arguments)
         if values.numel() == 0:
             return values, indices
-        x = arguments["self"]
-        shortcut = shortcuts.for_windows() if windows_of is regular else None
-        found = None if shortcut is None else shortcut.shared(x, values, indices, arguments)
-        if found is not None:
-            return found, indices
+        large = large_windows.share(x, values, arguments["output_size"]) if windows_of is adaptive else None
+        if large is not None:
+            return large, indices
         windows = of_call(windows_of, arguments)
         with torch.no_grad():
-            hits = ((entries == values) & valid for entries, valid in windows.columns(x))
-            count = reduce(torch.add, (each.short() for each in hits))
+            hits = [(entries == values) & valid for entries, valid in windows.columns(x)]
+            count = reduce(torch.add, hits[1:], hits[0].to(torch.uint8 if len(hits) < 256 else torch.int32))
         if not is_readable(count):
             means = _means_of_all(x, values, windows, count)
-        elif (count > 1).any():
+        elif count.max() > 1:
+            if windows.slices:
+                return through(_SharedInWindows, x, values, count, windows, *hits), indices
             means = _means_of_tied(x, values, windows, count)
         else:
             return values, indices
         return _valued(means, values), indices
 
     return repair
+
+
+# Forms of which no indices are wanted: what they call returns 8 bytes an output more. Composites of torch's, so that a
+# kernel of ours lies over them only where it gains something.
+WITHOUT_INDICES = {"max_pool2d_with_indices": ("max_pool1d", "max_pool2d"), "max_pool3d_with_indices": ("max_pool3d",)}
+
+
+def without_indices(form: str, arguments: Arguments) -> Tensor | None:
+    """The values alone; None where torch's own composite is to be called, and with it our kernel of what it calls."""
+    shortcut, x = shortcuts.for_windows(), arguments["self"]
+    if shortcut is None:
+        return None
+    if form != "max_pool1d":
+        return shortcut.pooled(x, arguments, False)
+    if x.ndim not in (2, 3):
+        return None
+    numbers = {
+        name: [default, *arguments[name]] if arguments[name] else []
+        for name, default in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
+    }
+    found = shortcut.pooled(x.unsqueeze(-2), {**arguments, **numbers}, False)
+    return None if found is None else found.squeeze(-2)
 
 
 def _means_of_all(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -> Tensor:
@@ -134,6 +160,33 @@ def _means_of_tied(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -
     hits = (entries == selected[:, None]) & valid
     means = torch.where(hits, entries, 0).sum(1) / hits.sum(1)
     return values.reshape(-1).index_copy(0, tied, means).view_as(values)
+
+
+class _SharedInWindows(Gate):
+    """Tied windows share among their largest entries, place after place; others are torch's own, to the bit."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: Tensor, count: Tensor, windows: Windows, *hits: Tensor) -> Tensor:
+        ctx.windows, ctx.shape = windows, x.shape
+        ctx.save_for_backward(count, *hits)
+        ctx.save_for_forward(count, *hits)
+        with outer_levels():
+            return alias(values)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        (count, *hits), windows = ctx.saved_tensors, ctx.windows
+        shares = torch.where(count > 1, cotangent / count, 0)
+        gradient = windows.padded(torch.zeros(ctx.shape, dtype=shares.dtype, device=shares.device))
+        for hit, place in zip(hits, windows.slices, strict=True):
+            gradient[(..., *place)] += torch.where(hit, shares, 0)
+        return windows.cropped(gradient), torch.where(count > 1, 0, cotangent), None, None, *[None] * len(hits)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, of_values: Tensor, *_: Any) -> Tensor:
+        count, *hits = ctx.saved_tensors
+        tied = (torch.where(hit, moved, 0) for hit, (moved, _) in zip(hits, ctx.windows.columns(tangent), strict=True))
+        return torch.where(count > 1, reduce(torch.add, tied) / count, of_values)
 
 
 def over_prefixes(native: Native, arguments: Arguments) -> Any:

@@ -76,14 +76,19 @@ def for_graphs(op: str) -> Composition | None:
 
 
 class ForWindows(Protocol):
-    """One pass over the windows of `max_pool2d`, where torch's operators take one for each place; None if not seen."""
+    """One pass over the windows of max-pooling, where torch's operators take one for each place; None if not seen."""
 
     def ties(self, x: Tensor, values: Tensor | None, arguments: Arguments) -> Tensor | None:
         """How many windows hold their largest entry, if it is known, twice: a count that nobody has waited for."""
         ...
 
-    def shared(self, x: Tensor, values: Tensor, indices: Tensor, arguments: Arguments) -> Tensor | None:
-        """The values; if windows tie, with a derivative that these share among their largest entries."""
+    def keys(self) -> tuple[str, ...]:
+        """The Autograd keys of the backends on which `pooled` does something."""
+        ...
+
+    def pooled(self, x: Tensor, arguments: Arguments, with_indices: bool) -> Any:
+        """What the operator returns, adaptive ones too, with a derivative that the tied entries of a window share: the
+        values, and the indices if they are wanted. The device is not waited for."""
         ...
 
     def ahead(
@@ -103,6 +108,10 @@ def offer_for_windows(shortcut: ForWindows) -> None:
 
 def for_windows() -> ForWindows | None:
     return _for_windows[0] if _for_windows else None
+
+
+def keys_for_windows() -> tuple[str, ...]:
+    return _for_windows[0].keys() if _for_windows else ()
 
 
 class Front(Protocol):

@@ -19,6 +19,7 @@
 #include <torch/library.h>
 
 #include "loops.h"
+#include "pooling.h"
 
 #if defined(__linux__)
 #include <dlfcn.h>
@@ -880,6 +881,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   module.def("forget_convention", [] { conventions.forget(); });
   module.def("switch_on", [](bool on) { is_on = on; });
+  py::class_<pooling::Windows>(module, "Windows").def(py::init<const std::vector<int64_t>&>());
+  module.def("pool", &pooling::pool, py::call_guard<py::gil_scoped_release>());
+  module.def("spread", &pooling::spread, py::call_guard<py::gil_scoped_release>());
   py::class_<Front, std::shared_ptr<Front>>(module, "Front")
       .def(py::init<const std::string&, const std::string&, const std::string&, bool>())
       .def("cover", [](const std::shared_ptr<Front>& front) { Front::cover(front); })

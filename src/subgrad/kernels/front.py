@@ -35,7 +35,7 @@ from subgrad.kernels.masked import Mask
 from subgrad.kernels.pieces import CLAMPS, STRAIGHT, coding_of, is_number_for, only_given, rows_between
 
 SOURCE = Path(__file__).with_name("front.cpp")
-HEADER = Path(__file__).with_name("loops.h")
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("loops.h", "pooling.h"))
 KEYS = ("AutogradCPU", "AutogradCUDA")
 SUFFIX = ".pyd" if sys.platform == "win32" else ".so"
 MODES = ("auto", "never")
@@ -61,7 +61,7 @@ def set_front(mode: str) -> None:
 
 def library() -> Path:
     """Where the front lies, once it is built, for this source, torch and Python."""
-    sources = SOURCE.read_text(), HEADER.read_text()
+    sources = tuple(each.read_text() for each in (SOURCE, *HEADERS))
     made_of = sources, torch.__version__, sys.implementation.cache_tag, platform.machine()
     name = f"subgrad_front_{hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]}"
     folder = os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions"
@@ -111,6 +111,11 @@ def _compiler() -> Callable[..., Any]:
     if not header.exists():
         raise BuildError(f"{header} is missing: install the headers of Python, as the package python3-dev.")
     return cpp_extension.load
+
+
+def loops() -> Any | None:
+    """The module, for loops that Python calls; None where it is not built, or switched off."""
+    return built() if _mode == "auto" else None
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,35 +20,40 @@ def triton_kernels() -> Any:
     """The Triton kernels; None without Triton, or where it does not work: the plain path is as right."""
     try:
         from subgrad.kernels import triton_kernels as kernels
+        from subgrad.kernels import triton_max_pool as pooling
     except Exception:
         return None
-    return kernels
+    return SimpleNamespace(**{**vars(kernels), **vars(pooling)})
 
 
 # Compiled kernels by all that Triton compiles anew for: types, constants, and what it assumes of numbers and pointers.
 _compiled: dict[tuple[Any, ...], Any] = {}
 
 
-def launch(name: str, programs: int, tensors: Sequence[Tensor], numbers: tuple[int, ...], constants: tuple) -> None:
+def launch(
+    name: str, programs: int, tensors: Sequence[Tensor], numbers: tuple[int, ...], constants: tuple, warps: int = 4
+) -> None:
     """Run the kernel ``name`` on the device of its first tensor."""
     device, pointers = tensors[0].device, 0
     for tensor in tensors:
         pointers |= tensor.data_ptr()
     with nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device):
         if pointers % 16:
-            getattr(triton_kernels(), name)[programs,](*tensors, *numbers, *constants, num_warps=4)
+            getattr(triton_kernels(), name)[programs,](*tensors, *numbers, *constants, num_warps=warps)
             return
-        key = _key(name, tensors, numbers, constants)
+        key = _key(name, tensors, numbers, constants, warps)
         kernel = _compiled.get(key)
         if kernel is not None:
             kernel[programs, 1, 1](*tensors, *numbers, *constants)
             return
-        kernel = getattr(triton_kernels(), name)[programs,](*tensors, *numbers, *constants, num_warps=4)
+        kernel = getattr(triton_kernels(), name)[programs,](*tensors, *numbers, *constants, num_warps=warps)
         _compiled[key] = kernel
 
 
-def _key(name: str, tensors: Sequence[Tensor], numbers: tuple[int, ...], constants: tuple) -> tuple[Any, ...]:
-    return (name, constants, _assumed(numbers), tensors[0].device.index, *[tensor.dtype for tensor in tensors])
+def _key(
+    name: str, tensors: Sequence[Tensor], numbers: tuple[int, ...], constants: tuple, warps: int = 4
+) -> tuple[Any, ...]:
+    return (name, constants, _assumed(numbers), warps, tensors[0].device.index, *[tensor.dtype for tensor in tensors])
 
 
 @lru_cache(maxsize=4096)

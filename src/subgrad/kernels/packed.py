@@ -89,12 +89,17 @@ class Call:
 
 def pack(call: Call, x: Tensor, other: Tensor | None, first_is_differentiated: bool) -> Tensor:
     """The operator's value, with a backward from codes."""
-    return _apply(_Packed, x, other, (_apply(_Anchor, x, other),), call, first_is_differentiated)
+    return _apply(_Packed, x, other, (anchored(x, other),), call, first_is_differentiated)
 
 
 def pack_in_place(call: Call, x: Tensor) -> Tensor:
     """The same written over the input, of which no copy is kept."""
-    return _apply(_PackedInPlace, x, (_apply(_Anchor, x),), call)
+    return _apply(_PackedInPlace, x, (anchored(x),), call)
+
+
+def anchored(*operands: Tensor | None) -> Tensor:
+    """An empty tensor tied to the operands, so that second derivatives with respect to them are zeros, not None."""
+    return _apply(_Anchor, *operands)
 
 
 def _apply(gate: Any, *args: Any) -> Any:

@@ -252,14 +252,11 @@ def _place(at, channels, height, width, LAST: tl.constexpr):
 
 @triton.jit
 def find_ties(
-    x_ptr, values_ptr, tied_ptr, bits_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
+    x_ptr, values_ptr, tied_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
     dilate_y, dilate_x, STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr,
-    LAST: tl.constexpr, INDEX: tl.constexpr, COUNT_AT: tl.constexpr, GIVEN: tl.constexpr, BLOCK: tl.constexpr,
+    LAST: tl.constexpr, INDEX: tl.constexpr, GIVEN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """How many windows hold their largest entry twice; ``GIVEN`` what these are, or not.
-
-    With a ``COUNT_AT``, for each window that does: a bit for each entry that ties and, from that bit on, how many do.
-    """
+    """How many windows hold their largest entry twice; ``GIVEN`` what these are, or not."""
     at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     plane, down, across, channel = _place(at, channels, out_height, out_width, LAST)
@@ -277,7 +274,6 @@ def find_ties(
                 entry = tl.load(x_ptr + place, mask=valid, other=float("-inf"))
                 value = tl.where((entry > value) | (entry != entry), entry, value)
     count = tl.zeros([BLOCK], dtype=tl.int32)
-    bits = tl.zeros([BLOCK], dtype=tl.int32)
     for i in tl.static_range(KERNEL_Y):
         for j in tl.static_range(KERNEL_X):
             y, x = down * STEP_Y - pad_y + i * dilate_y, across * STEP_X - pad_x + j * dilate_x
@@ -285,13 +281,7 @@ def find_ties(
             place = (plane * height + y) * width + x
             if LAST:
                 place = place * channels + channel
-            hit = (valid & (tl.load(x_ptr + place, mask=valid) == value)).to(tl.int32)
-            count += hit
-            if COUNT_AT:
-                bits |= hit << (i * KERNEL_X + j)
-    if COUNT_AT:
-        bits |= count << COUNT_AT
-        tl.store(bits_ptr + at, tl.where(count > 1, bits, 0).to(bits_ptr.dtype.element_ty), mask=inside)
+            count += (valid & (tl.load(x_ptr + place, mask=valid) == value)).to(tl.int32)
     tied = tl.sum((count > 1).to(tl.int32), axis=0)
     if tied > 0:
         tl.atomic_add(tied_ptr, tied)
@@ -337,35 +327,6 @@ def look_ahead(
         tl.store(flags_ptr, 1)
     if tl.max(tl.where(count > 1, level, 0), axis=0) > 1:
         tl.store(flags_ptr + 1, 1)
-
-
-@triton.jit
-def share_windows(
-    bits_ptr, cotangent_ptr, gradient_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
-    STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr,
-    LAST: tl.constexpr, INDEX: tl.constexpr, COUNT_AT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Add to each entry's gradient its share of the cotangents of the tied windows in which it is largest."""
-    at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < size
-    plane, down, across, channel = _place(at, channels, height, width, LAST)
-    gradient = tl.load(gradient_ptr + at, mask=inside)
-    found, is_hit = _wide(gradient), at < 0
-    for a in tl.static_range((KERNEL_Y + STEP_Y - 1) // STEP_Y):
-        for b in tl.static_range((KERNEL_X + STEP_X - 1) // STEP_X):
-            y, x = (down + pad_y) // STEP_Y - a, (across + pad_x) // STEP_X - b
-            i, j = down + pad_y - y * STEP_Y, across + pad_x - x * STEP_X
-            valid = inside & (y >= 0) & (x >= 0) & (y < out_height) & (x < out_width) & (i < KERNEL_Y) & (j < KERNEL_X)
-            window = (plane * out_height + y) * out_width + x
-            if LAST:
-                window = window * channels + channel
-            bits = tl.load(bits_ptr + window, mask=valid, other=0).to(tl.int32)
-            hit = valid & (((bits >> (i * KERNEL_X + j).to(tl.int32)) & 1) == 1)
-            cotangent = tl.load(cotangent_ptr + window, mask=hit, other=0.0)
-            share = _divided(_wide(cotangent), _wide((bits >> COUNT_AT).to(cotangent.dtype)))
-            found += tl.where(hit, _wide(share.to(cotangent.dtype)), 0.0)
-            is_hit = is_hit | hit
-    tl.store(gradient_ptr + at, found.to(gradient.dtype), mask=is_hit)
 
 
 @triton.jit

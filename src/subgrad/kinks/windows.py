@@ -70,7 +70,7 @@ class Windows:
     def columns(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Candidate after candidate: that of every output, shaped as the output, and whether it exists."""
         leading = x.shape[: -len(self.shape)]
-        padded = torch.nn.functional.pad(x, self.padding) if any(self.padding) else x
+        padded = self.padded(x)
         flat = None if self.slices else x.flatten(-len(self.shape))
         for column in range(self.candidates):
             if flat is None:
@@ -80,6 +80,16 @@ class Windows:
             else:
                 entries = flat.gather(-1, self.positions[..., column].expand(*leading, -1))
             yield entries.reshape(*leading, *self.shape), self._exists(column)
+
+    def padded(self, x: Tensor) -> Tensor:
+        """For ``slices``."""
+        return torch.nn.functional.pad(x, self.padding) if any(self.padding) else x
+
+    def cropped(self, padded: Tensor) -> Tensor:
+        """What was padded."""
+        befores = reversed(self.padding[::2])
+        inner = [slice(before, before + size) for before, size in zip(befores, self.sizes, strict=True)]
+        return padded[(..., *inner)] if any(self.padding) else padded
 
     def _exists(self, column: int) -> Tensor:
         if self.is_whole:

@@ -1,0 +1,334 @@
+"""Max-pooling whose tied entries share: the forward keeps a bit for each entry of a window, and nothing else.
+
+On CUDA by the kernels in `triton_max_pool.py`; on the CPU, where the C++ part is built, by the loops in `pooling.h`.
+
+Torch keeps the input and an index of 8 bytes an output. Neither way is the device waited for, and the gradient is
+written in one pass, in an order that is always the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from math import gcd, prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from subgrad.apply.gates import Gate, alias, is_memory, outer_levels, through
+from subgrad.apply.rule import Arguments
+from subgrad.kernels import front
+from subgrad.kernels.launch import launch, triton_kernels
+from subgrad.kernels.packed import DTYPES, anchored
+
+# How many entries a program does, and in how many warps; `benchmarks/max_pool.py --tiles` compares them.
+TILES = ((1024, 4), (2048, 4), (2048, 8), (512, 4))
+FORWARD, BACKWARD = 0, 0  # which of them
+_CHANNELS = 128  # at most in a tile: two lines of the cache, and threads that read 16 bytes each
+# What keeps a bit for each of so many entries, and their count; without it up to 64, and the bits are counted.
+_WORDS = ((12, torch.int16), (27, torch.int32), (64, torch.int64))
+_READS = 72  # that a thread of contiguous planes may have under way, as eight windows of nine entries
+_MOST_PLACES = 64  # entries of a cell, or windows that reach it, which the kernel names one by one
+_NUMBERS = ("kernel_size", "stride", "padding", "dilation")
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+Three = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The windows of one call, as the kernels know them, in three dimensions.
+
+    Attributes:
+        shape, out: of the input and the output.
+        channels_last: whether channels come last in memory.
+        sizes, outputs: in space.
+        kernel: the size of a window; the largest, if they differ.
+        steps: how far windows lie apart; None if they differ.
+    """
+
+    shape: tuple[int, ...]
+    out: tuple[int, ...]
+    channels_last: bool
+    sizes: Three
+    outputs: Three
+    kernel: Three
+    steps: Three | None
+    padding: Three = (0, 0, 0)
+    dilation: Three = (1, 1, 1)
+
+    @cached_property
+    def entries(self) -> int:
+        """Of a window, at most."""
+        return prod(self.kernel)
+
+    @cached_property
+    def word(self) -> torch.dtype:
+        return next(dtype for most, dtype in _WORDS if self.entries <= most)
+
+    @cached_property
+    def lanes(self) -> int:
+        """Channels, if they come last; else planes, in all images."""
+        return self.shape[1] if self.channels_last else prod(self.shape) // prod(self.sizes)
+
+    @property
+    def layout(self) -> torch.memory_format:
+        return _FORMATS[len(self.shape)] if self.channels_last else torch.contiguous_format
+
+    @cached_property
+    def cells(self) -> int:
+        """The positions of the backward: groups of as many entries as windows lie apart."""
+        return prod(-(-size // step) for size, step in zip(self.sizes, self.steps or (1, 1, 1), strict=True))
+
+    @cached_property
+    def most_windows(self) -> Three:
+        """In how many windows an entry is, at most; for windows that differ in size."""
+        several = (
+            -(-(out + size - gcd(out, size)) // size) for out, size in zip(self.outputs, self.sizes, strict=True)
+        )
+        return tuple(several)  # pyright: ignore[reportReturnType]
+
+    @cached_property
+    def is_fit(self) -> bool:
+        """Whether a word has a bit for each entry, indices fit into 32 bits, and the kernels stay small."""
+        if self.steps is None:
+            places = prod(self.most_windows)
+        else:
+            given = zip(self.kernel, self.steps, self.padding, self.dilation, strict=True)
+            reach = prod(((k - 1) * d - p) // s + (s - 1 + p) // s + 1 for k, s, p, d in given)
+            places = max(prod(self.steps), reach)
+        return self.entries <= 64 and places <= _MOST_PLACES and max(prod(self.sizes), prod(self.outputs)) < 1 << 31
+
+    def pool(self, x: Tensor, with_indices: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Values, words and, if wanted, indices."""
+        values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
+        indices = self._empty(self.out, x, torch.long) if with_indices else None
+        if x.is_cpu:
+            _loops().pool(x, values, words, indices, self._in_loops)
+            return values, words, indices
+        steps = self.steps or (1, 1, 1)
+        constants = (*self.kernel, *steps, *self.padding, *self.dilation, self.steps is not None, with_indices)
+        tensors = (x, values, words, words if indices is None else indices)
+        self._launch("max_pool_forward", prod(self.outputs), tensors, constants, FORWARD)
+        return values, words, indices
+
+    def spread(self, cotangent: Tensor, words: Tensor) -> Tensor:
+        """The gradient of the input."""
+        cotangent = cotangent.contiguous(memory_format=self.layout)
+        gradient = self._empty(self.shape, cotangent, cotangent.dtype)
+        if cotangent.is_cpu:
+            _loops().spread(cotangent, words, gradient, self._in_loops)
+            return gradient
+        tensors = (cotangent, words, gradient)
+        if self.steps is None:
+            name, constants = "adaptive_max_pool_backward", (*self.kernel, *self.most_windows)
+        else:
+            name, constants = "max_pool_backward", (*self.kernel, *self.steps, *self.padding, *self.dilation)
+        self._launch(name, self.cells, tensors, constants, BACKWARD)
+        return gradient
+
+    @cached_property
+    def _in_loops(self) -> Any:
+        planes = self.shape[0] if self.channels_last else self.lanes
+        sizes = (*self.sizes, *self.outputs, *self.kernel, *(self.steps or (1, 1, 1)), *self.padding, *self.dilation)
+        lanes = self.lanes if self.channels_last else 1
+        return _loops().Windows([lanes, planes, *sizes, int(self.steps is not None)])
+
+    def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
+
+    def _launch(
+        self, name: str, positions: int, tensors: Sequence[Tensor], constants: tuple[Any, ...], tile: int
+    ) -> None:
+        kernels = triton_kernels()
+        at_once, lanes, turns, warps = self._tile(positions, tile)
+        images = self.shape[0] if self.channels_last else 1
+        programs = -(-positions // at_once) * -(-self.lanes // (lanes * turns)) * images
+        is_whole = self.lanes % (lanes * turns) == 0
+        reach = max(prod(self.sizes), prod(self.outputs)) * (self.lanes if self.channels_last else 1)
+        index, word = (kernels.index_type(most) for most in (reach, 1 << 31 if self.word is torch.int64 else 0))
+        given = (*constants, self.channels_last, is_whole, index, word, at_once, lanes, turns)
+        launch(name, programs, tensors, (self.lanes, *self.sizes, *self.outputs), given, warps)
+
+    def _tile(self, positions: int, number: int) -> tuple[int, int, int, int]:
+        """How many positions and lanes a program does at once, in how many turns, and its warps."""
+        entries, warps = TILES[number]
+        if self.channels_last:
+            lanes = min(_power_of_two(self.lanes), _CHANNELS)
+            return min(entries // lanes, _power_of_two(positions)), lanes, 1, warps
+        at_once = min(32 * warps, _power_of_two(positions))
+        return at_once, 1, max(1, min(entries // at_once, _READS // self.entries, self.lanes)), warps
+
+    def spread_by_torch(self, cotangent: Tensor, words: Tensor) -> Tensor:
+        """The same with torch's operators, for cotangents that are differentiated, batched or traced."""
+        planes = prod(self.shape) // prod(self.sizes)
+        hits = [((words >> number) & 1).reshape(planes, -1) for number in range(self.entries)]
+        count = torch.stack(hits).sum(0).clamp(min=1)
+        # Summed as the kernel does, and rounded once.
+        accurate = torch.float64 if cotangent.dtype is torch.float64 else torch.float32
+        shares = cotangent.to(accurate).reshape(planes, -1) / count
+        found = torch.zeros(planes, prod(self.sizes), dtype=accurate, device=words.device)
+        for hit, position in zip(hits, self._positions(words.device), strict=True):
+            found = found.index_add(1, position, torch.where(hit == 1, shares, 0))
+        return found.view(self.shape).to(cotangent.dtype)
+
+    def _positions(self, device: torch.device) -> list[Tensor]:
+        """For each entry of a window its position in all windows; any, where a window does not have it."""
+        lines = []
+        for size, outputs, entries, step, before, apart in zip(
+            self.sizes, self.outputs, self.kernel, self.steps or (0, 0, 0), self.padding, self.dilation, strict=True
+        ):
+            window = torch.arange(outputs, device=device)
+            starts = window * step - before if step else window * size // outputs
+            lines.append([(starts + number * apart).clamp(0, size - 1) for number in range(entries)])
+        _, height, width = self.sizes
+        return [
+            ((z[:, None, None] * height + y[:, None]) * width + x).flatten() for z, y, x in product(*lines)
+        ]  # fmt: skip
+
+
+def geometry_of(x: Tensor, arguments: Arguments) -> Geometry | None:
+    """None for calls that the kernels are not made for, and for those that torch refuses."""
+    numbers = arguments.get("output_size")
+    if numbers is not None:
+        # In space torch's own kernel lays its results out one way only.
+        return _adaptive(tuple(x.shape), len(numbers) == 2 and is_channels_last(x), tuple(numbers))
+    given = tuple(_as_tuple(arguments[name]) for name in _NUMBERS)
+    return _regular(tuple(x.shape), is_channels_last(x), given, bool(arguments["ceil_mode"]))
+
+
+@lru_cache(maxsize=1024)
+def _regular(
+    shape: tuple[int, ...], last: bool, given: tuple[tuple[int, ...], ...], ceil_mode: bool
+) -> Geometry | None:
+    kernel, steps, padding, dilation = given
+    dims = max(2, *map(len, given))  # one number in a list, too, is for all dimensions
+    kernel, steps, padding, dilation = (_each(each, dims) for each in (kernel, steps or kernel, padding, dilation))
+    if not _is_sound(shape, dims, (*kernel, *steps, *dilation)):
+        return None
+    outputs = []
+    for size, k, s, p, d in zip(shape[-dims:], kernel, steps, padding, dilation, strict=True):
+        room = size + 2 * p - d * (k - 1) - 1
+        outputs.append((-(-room // s) if ceil_mode else room // s) + 1)
+        if ceil_mode and (outputs[-1] - 1) * s >= size + p:
+            outputs[-1] -= 1  # the last window must begin inside the padded input
+        if not 0 <= p <= (d * (k - 1) + 1) // 2 or outputs[-1] < 1:
+            return None
+    sizes, outs, kernel, steps, dilation = (
+        _three(each, 1) for each in (shape[-dims:], outputs, kernel, steps, dilation)
+    )
+    out = (*shape[:-dims], *outputs)
+    found = Geometry(shape, out, last, sizes, outs, kernel, steps, _three(padding, 0), dilation)
+    return found if found.is_fit else None
+
+
+@lru_cache(maxsize=1024)
+def _adaptive(shape: tuple[int, ...], last: bool, outputs: tuple[int, ...]) -> Geometry | None:
+    dims = len(outputs)
+    if not _is_sound(shape, dims, outputs):
+        return None
+    sizes, outs = _three(shape[-dims:], 1), _three(outputs, 1)
+    both = tuple(zip(sizes, outs, strict=True))
+    is_even = all(size % out == 0 for size, out in both)
+    kernel = _three([-(-(size + out - gcd(size, out)) // out) for size, out in both], 1)
+    found = Geometry(shape, (*shape[:-dims], *outputs), last, sizes, outs, kernel, kernel if is_even else None)
+    return found if found.is_fit else None
+
+
+def _is_sound(shape: tuple[int, ...], dims: int, positive: Sequence[int]) -> bool:
+    return len(shape) in (dims + 1, dims + 2) and 0 not in shape and min(positive) > 0
+
+
+class Shared(Gate):
+    """Max-pooling with words for its backward, and torch's indices where they are wanted."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: tuple[Tensor], geometry: Geometry, with_indices: bool) -> Any:
+        values, words, indices = geometry.pool(x.contiguous(memory_format=geometry.layout), with_indices)
+        ctx.geometry, (ctx.anchor,) = geometry, anchor
+        ctx.save_for_backward(words)
+        ctx.set_materialize_grads(False)
+        if indices is None:
+            return values
+        ctx.mark_non_differentiable(indices)
+        return values, indices
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        (words,) = ctx.saved_tensors
+        gradient = None if cotangent is None else _spread(ctx.geometry, cotangent, words, ctx.anchor)
+        return gradient, None, None, None
+
+
+def _spread(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor) -> Tensor:
+    if torch.is_grad_enabled():
+        return through(_Constant, geometry.spread_by_torch(cotangent, words), anchor)
+    # Dynamo, for compiled autograd, takes what it traces for plain tensors.
+    if torch.compiler.is_compiling() or not is_memory(cotangent) or cotangent.device != words.device:
+        return geometry.spread_by_torch(cotangent, words)
+    return geometry.spread(cotangent, words)
+
+
+class _Constant(Gate):
+    """A gradient that does not change with the input: second derivatives are zeros, not missing."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, anchor: Tensor) -> Tensor:
+        ctx.save_for_backward(anchor)
+        with outer_levels():
+            return alias(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+        (anchor,) = ctx.saved_tensors
+        return cotangent, torch.zeros_like(anchor)
+
+
+def pooled(x: Tensor, arguments: Mapping[str, Any], with_indices: bool) -> Any:
+    """What the operator returns, without indices if they are not wanted; None if it is to be done in another way."""
+    if x.dtype not in DTYPES or not is_memory(x) or forward_ad._current_level >= 0:
+        return None
+    if (triton_kernels() if x.is_cuda else front.loops() if x.is_cpu else None) is None:
+        return None
+    geometry = geometry_of(x, arguments)
+    if geometry is None:
+        return None
+    return through(Shared, x, (anchored(x),), geometry, with_indices)
+
+
+def _loops() -> Any:
+    found = front.built()
+    assert found is not None  # or nothing was kept for its backward
+    return found
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Whether strides are those of channels that come last, which is how torch's own kernels then lay out results."""
+    if x.ndim not in _FORMATS:
+        return False
+    least, sizes, strides = 0, x.shape, x.stride()
+    for dim in (1, *range(x.ndim - 1, 1, -1), 0):
+        if strides[dim] < least or (dim == 0 and least == strides[1]):
+            return False
+        least = strides[dim] * max(sizes[dim], 1)
+    return strides[1] > 0
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest that is as large."""
+    return 1 << (number - 1).bit_length()
+
+
+def _as_tuple(value: Sequence[int] | int) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def _each(values: tuple[int, ...], dims: int) -> tuple[int, ...]:
+    return values * dims if len(values) == 1 else values
+
+
+def _three(values: Sequence[int], fill: int) -> Three:
+    return (fill,) * (3 - len(values)) + tuple(values)  # pyright: ignore[reportReturnType]

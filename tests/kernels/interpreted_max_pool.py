@@ -1,0 +1,111 @@
+"""The Triton kernels of max-pooling on a CPU, by Triton's interpreter. Run by `test_triton.py`, in their own process.
+
+It knows no bfloat16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from kernels.calls import assert_same_bits, cotangent
+from kernels.windows import ALL_POOLINGS, LAYOUTS, arguments_of, input_of, pooled_with_indices
+from torch import Tensor
+
+import subgrad
+from subgrad.apply.gates import through
+from subgrad.kernels import max_pool
+from subgrad.kernels import triton_max_pool as kernels
+
+CASES = [(name, layout, torch.float32) for name in ALL_POOLINGS for layout in LAYOUTS]
+CASES += [
+    (name, layout, dtype)
+    for name in ("overlapping", "adaptive")
+    for layout in LAYOUTS
+    for dtype in (torch.float16, torch.float64)
+]
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(max_pool, "launch", launch)
+
+
+def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any, warps: int) -> None:
+    getattr(kernels, name)[programs,](*tensors, *numbers, *constants)
+
+
+def shared(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    geometry = max_pool.geometry_of(x, arguments_of(name))
+    assert geometry is not None
+    return through(max_pool.Shared, x, (max_pool.anchored(x),), geometry, True)
+
+
+@pytest.mark.parametrize(("name", "layout", "dtype"), CASES, ids=str)
+def test_gradients_are_those_of_the_plain_rule(name: str, layout: str, dtype: torch.dtype) -> None:
+    x = input_of(name, dtype, "cpu", layout).requires_grad_()
+    values, indices = shared(x, name)
+    with subgrad.use("min-norm"):
+        wanted, chosen = pooled_with_indices(x, name)
+    assert_same_bits(values, wanted)
+    assert values.stride() == wanted.stride()
+    # Of windows of -inf torch's kernel for channels last in space has an index outside of them.
+    assert torch.equal(indices[wanted > float("-inf")], chosen[wanted > float("-inf")])
+    v = cotangent(wanted).nan_to_num(0.25, 1.0, -1.0)
+    one, other = (torch.autograd.grad(out, x, v, retain_graph=True)[0] for out in (values, wanted))
+    # The plain rule rounds every sum to 16 bits.
+    torch.testing.assert_close(one, other, rtol=2e-2 if dtype is torch.float16 else 1e-6, atol=1e-2)
+    (by_torch,) = torch.autograd.grad(values, x, v, create_graph=True)
+    torch.testing.assert_close(by_torch.detach(), one, rtol=1e-3 if dtype is torch.float16 else 1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ALL_POOLINGS)
+def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
+    x = input_of(name, torch.float32, "cpu", layout, tied=False).requires_grad_()
+    (values, indices), (wanted, chosen) = shared(x, name), pooled_with_indices(x, name)
+    assert_same_bits(values, wanted)
+    assert torch.equal(indices, chosen)
+    v = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(2))
+    assert_same_bits(*(torch.autograd.grad(out, x, v)[0] for out in (values, wanted)))
+
+
+@pytest.mark.parametrize("name", ["side by side", "overlapping", "spread out", "adaptive", "in space, overlapping"])
+def test_second_derivatives_are_those_of_the_plain_rule(name: str) -> None:
+    x = input_of(name, torch.float64, "cpu", "contiguous").requires_grad_()
+    found, _ = shared(x, name)
+    with subgrad.use("min-norm"):
+        plain, _ = pooled_with_indices(x, name)
+    v = cotangent(plain).nan_to_num(0.25, 1.0, -1.0).requires_grad_()
+    firsts = [torch.autograd.grad(out, x, v, create_graph=True)[0] for out in (found, plain)]
+    torch.testing.assert_close(*firsts)
+    w = torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view_as(x)
+    seconds = [torch.autograd.grad(each, (x, v), w, allow_unused=True) for each in firsts]
+    assert seconds[0][0] is not None
+    assert not seconds[0][0].any()
+    torch.testing.assert_close(seconds[0][1], seconds[1][1])
+
+
+def test_cotangents_may_be_batched() -> None:
+    x = input_of("overlapping", torch.float64, "cpu", "contiguous").requires_grad_()
+    found, _ = shared(x, "overlapping")
+    several = torch.randn(3, *found.shape, dtype=torch.float64)
+    (batched,) = torch.autograd.grad(found, x, several, is_grads_batched=True, retain_graph=True)
+    singly = [torch.autograd.grad(found, x, each, retain_graph=True)[0] for each in several]
+    torch.testing.assert_close(batched, torch.stack(singly))
+
+
+@pytest.mark.parametrize("tile", range(len(max_pool.TILES)))
+def test_tiles_leave_nothing_out(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More channels and planes than a program does, and some left over."""
+    monkeypatch.setattr(max_pool, "FORWARD", tile)
+    monkeypatch.setattr(max_pool, "BACKWARD", tile)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        x = torch.randint(-2, 2, (2, 131, 7, 9)).float().contiguous(memory_format=layout).requires_grad_()
+        found, _ = shared(x, "overlapping")
+        with subgrad.use("min-norm"):
+            plain, _ = pooled_with_indices(x, "overlapping")
+        assert_same_bits(found, plain)
+        v = torch.randn(plain.shape)
+        torch.testing.assert_close(*(torch.autograd.grad(out, x, v)[0] for out in (found, plain)))

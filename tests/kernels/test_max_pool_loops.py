@@ -1,0 +1,86 @@
+"""Max-pooling on the CPU by the loops of the C++ part: tied windows share as by the plain rule, and those without ties
+are torch's own to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from kernels.calls import DTYPES, assert_same_bits, cotangent
+from kernels.fronts import without_front
+from kernels.windows import ALL_POOLINGS, LAYOUTS, input_of, pooled_with_indices
+from torch import Tensor
+
+import subgrad
+from subgrad.kernels import front
+
+pytestmark = pytest.mark.skipif(not front.is_used(), reason="needs `subgrad build`, and so a C++ compiler")
+CALLS: dict[str, Callable[[Tensor], Tensor]] = {
+    "max_pool1d": lambda x: F.max_pool1d(x.flatten(2), 3, 2, 1),
+    "max_pool1d, one apart": lambda x: F.max_pool1d(x.flatten(2), 3, 1),
+    "max_pool2d": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max_pool3d": lambda x: F.max_pool3d(x.unsqueeze(2), (1, 3, 3), 2, (0, 1, 1)),
+    "adaptive_max_pool1d": lambda x: F.adaptive_max_pool1d(x.flatten(2), 7),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, (5, 4)),
+    "without a batch": lambda x: F.max_pool2d(x[0], 2),
+    "of every second entry": lambda x: F.max_pool2d(x[:, :, ::2, 1:], 2),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ALL_POOLINGS)
+def test_gradients_are_those_of_the_plain_rule(name: str, layout: str, dtype: torch.dtype) -> None:
+    x = input_of(name, dtype, "cpu", layout).requires_grad_()
+    with subgrad.use("min-norm"):
+        found, indices = pooled_with_indices(x, name)
+        with without_front():
+            plain, chosen = pooled_with_indices(x, name)
+    assert_same_bits(found, plain)
+    assert found.stride() == plain.stride()
+    assert torch.equal(indices[plain > float("-inf")], chosen[plain > float("-inf")])
+    v = cotangent(plain).nan_to_num(0.25, 1.0, -1.0)
+    one, other = (torch.autograd.grad(out, x, v)[0] for out in (found, plain))
+    torch.testing.assert_close(one, other, rtol=2e-2 if x.element_size() == 2 else 1e-6, atol=5e-2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ALL_POOLINGS)
+def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
+    x = input_of(name, torch.float32, "cpu", layout, tied=False).requires_grad_()
+    own, chosen = pooled_with_indices(x, name)
+    with subgrad.use("min-norm"):
+        found, indices = pooled_with_indices(x, name)
+    assert_same_bits(found, own)
+    assert torch.equal(indices, chosen)
+    v = torch.randn(own.shape, generator=torch.Generator().manual_seed(2))
+    assert_same_bits(*(torch.autograd.grad(out, x, v)[0] for out in (found, own)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", CALLS)
+def test_every_form_agrees_with_the_plain_rule_in_every_mode(name: str, layout: str) -> None:
+    x = input_of("overlapping", torch.float64, "cpu", layout).nan_to_num(0.5, 1.0, -1.0).requires_grad_()
+    with subgrad.use("min-norm"):
+        found = CALLS[name](x)
+        with without_front():
+            plain = CALLS[name](x)
+        v = cotangent(plain).nan_to_num(0.25, 1.0, -1.0).requires_grad_()
+        moved = torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view_as(x)
+        _, ahead = torch.func.jvp(CALLS[name], (x.detach(),), (moved,))
+    assert_same_bits(found, plain)
+    firsts = [torch.autograd.grad(out, x, v, create_graph=True)[0] for out in (found, plain)]
+    torch.testing.assert_close(*firsts)
+    torch.testing.assert_close((firsts[0] * moved).sum(), (ahead * v).sum())
+    seconds = [torch.autograd.grad(first, v, moved)[0] for first in firsts]
+    torch.testing.assert_close(*seconds)
+
+
+def test_an_empty_batch_is_torchs_own() -> None:
+    x = torch.zeros(0, 3, 8, 8, requires_grad=True)
+    with subgrad.use("min-norm"):
+        out = F.max_pool2d(x, 2)
+    assert out.shape == (0, 3, 4, 4)
+    assert torch.autograd.grad(out.sum(), x)[0].shape == x.shape
