@@ -106,13 +106,18 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
         if large is not None:
             return large, indices
         windows = of_call(windows_of, arguments)
+        hits: list[Tensor] = []  # of windows of few entries: a byte for each of them
         with torch.no_grad():
-            hits = [(entries == values) & valid for entries, valid in windows.columns(x)]
-            count = reduce(torch.add, hits[1:], hits[0].to(torch.uint8 if len(hits) < 256 else torch.int32))
+            count = torch.zeros_like(values, dtype=torch.uint8 if windows.candidates < 256 else torch.int32)
+            for entries, valid in windows.columns(x):
+                hit = (entries == values) & valid
+                count += hit
+                if windows.slices and windows.candidates <= _FEW:
+                    hits.append(hit)
         if not is_readable(count):
             means = _means_of_all(x, values, windows, count)
         elif count.max() > 1:
-            if windows.slices:
+            if hits:
                 return through(_SharedInWindows, x, values, count, windows, *hits), indices
             means = _means_of_tied(x, values, windows, count)
         else:
@@ -121,6 +126,8 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
 
     return repair
 
+
+_FEW = 64  # entries of a window
 
 # Forms of which no indices are wanted: what they call returns 8 bytes an output more. Composites of torch's, so that a
 # kernel of ours lies over them only where it gains something.
