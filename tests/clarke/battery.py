@@ -33,10 +33,10 @@ LINES = (
     "(x * torch.bucketize(x, boundaries=x.new_tensor([0.5])).to(x)).sum() + x.abs().sum()",
     "torch.histogram(x, bins=3, range=(-9.0, 9.0)).hist[0] + x.abs().sum()",
     "(x[:3].scatter_reduce(0, torch.tensor([0, 1, 0]), x[3:], 'prod') * w[:3]).sum() + x.abs().sum()",
-    "(x.view(3, 2).scatter_reduce(1, torch.tensor([[0, 0], [1, 0]]), x.view(3, 2)[:2], 'mean') * w[:6].view(3, 2)).sum()"
-    " + x.abs().sum()",
-    "(F.embedding_bag(torch.arange(3), x.view(3, 2), torch.tensor([0, 2]), mode='mean').abs() * w[:4].view(2, 2)).sum()",
-    "(F.embedding_bag(torch.arange(3), x.view(3, 2), torch.tensor([0, 2]), mode='sum').abs() * w[:4].view(2, 2)).sum()",
+    "(x.view(3, 2).scatter_reduce(1, torch.tensor([[0, 0], [1, 0]]), x.view(3, 2)[:2], 'mean')"
+    " * w[:6].view(3, 2)).sum() + x.abs().sum()",
+    "(F.embedding_bag(torch.arange(3), x.view(3, 2), torch.tensor([0, 2]), mode='mean').abs() * w[:2]).sum()",
+    "(F.embedding_bag(torch.arange(3), x.view(3, 2), torch.tensor([0, 2]), mode='sum').abs() * w[:2]).sum()",
     "F.multi_margin_loss(x.view(2, 3), torch.tensor([0, 1]))",
     "F.multi_margin_loss(x.view(2, 3), torch.tensor([2, 1]), reduction='sum')",
     "F.multi_margin_loss(x.view(2, 3), torch.tensor([2, 1]), margin=0.0, weight=x.new_tensor([1., 2., 4.]))",
