@@ -16,6 +16,7 @@ Value = Callable[[Sequence[Any]], Any]  # a program: the numbers that it is give
 LEVELS = 7  # steps of one extrapolation, each half of the last
 STARTS = (9, 14, 4)  # the first step of an extrapolation is 2 ** -start: kinks elsewhere are left behind
 EXACT_STARTS = (30, 45)  # for numbers of many digits
+EXACTLY_ASIDE = 2.0**-24  # for numbers of many digits: a ray may lie that near to the border of a piece
 ASIDE = (2.0**-9, 2.0**-12, 2.0**-6)  # how far to the side of a ray gradients are taken, times the step along it
 
 
@@ -138,7 +139,7 @@ def _doubt_of_entry(
     """None if some extrapolation confirms it: rays may lie near the border of a piece, and kinks near the point."""
     found = []
     for start in STARTS if isinstance(one, float) else EXACT_STARTS:
-        for aside in ASIDE:
+        for aside in ASIDE if isinstance(one, float) else (*ASIDE, EXACTLY_ASIDE):
             found.append(partial(f, x, v, at, one * aside, (start,), one))
             if agrees(said, found[-1], scale):
                 return None

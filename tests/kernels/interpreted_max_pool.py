@@ -57,7 +57,9 @@ def test_gradients_are_those_of_the_plain_rule(name: str, layout: str, dtype: to
     # The plain rule rounds every sum to 16 bits.
     torch.testing.assert_close(one, other, rtol=2e-2 if dtype is torch.float16 else 1e-6, atol=1e-2)
     (by_torch,) = torch.autograd.grad(values, x, v, create_graph=True)
-    torch.testing.assert_close(by_torch.detach(), one, rtol=1e-3 if dtype is torch.float16 else 1e-6, atol=1e-5)
+    # So do torch's operators, by which it is differentiated again.
+    rtol, atol = (1e-3, 2e-3) if dtype is torch.float16 else (1e-6, 1e-5)
+    torch.testing.assert_close(by_torch.detach(), one, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

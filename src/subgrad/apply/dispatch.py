@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._C import DispatchKey
 from torch.autograd import forward_ad
 
-from subgrad.apply import compiled, layouts, lists, shortcuts
+from subgrad.apply import compiled, layouts, lists, passing, shortcuts
 from subgrad.apply.active import active
 from subgrad.apply.gates import are_known_absent, below_autograd, laid_out
 from subgrad.apply.joint import REPAIRS, WITHOUT_INDICES, without_indices
@@ -265,7 +265,8 @@ def _values_of(op: Operator, form: str, original: Callable[..., Any]) -> Callabl
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         convention = compiled.convention_of_call(args)
-        if convention.interferes and not compiled.is_compiling():
+        # A pass knows the operator that torch's own composite calls.
+        if convention.interferes and not compiled.is_compiling() and passing.here.current is None:
             arguments = bound.bind(args, kwargs)
             found = without_indices(form, arguments) if shares(op, convention, arguments) else None
             if found is not None:

@@ -146,8 +146,6 @@ class Values:
         entries = list(map(_Entries, slopes))
         scale = max((float(slope.abs().nan_to_num(0, 0, 0).amax()) for slope in slopes if slope.numel()), default=0.0)
         for number, (one, step, other, smaller) in enumerate(self.pairs(scale + size.moved)):
-            if number == 0 and self._is_too_steep(one, other, size):
-                return True
             for value, further, each in zip(one, other, entries, strict=True):
                 self._compare(each, value, further, step - smaller, max(step, smaller), size)
             if all(bool(each.agreed.all()) for each in entries):
@@ -155,13 +153,6 @@ class Values:
             if number == 2 and not any(bool((each.denied & ~each.agreed).any()) for each in entries):
                 return True
         return not any(bool((each.denied & ~each.agreed).any()) for each in entries)
-
-    def _is_too_steep(self, one: list[Tensor], other: list[Tensor], size: Sizes) -> bool:
-        """Whether the point's own last bits change the value by more than the step does: nothing can be told."""
-        moved = max(
-            (float((a - b).abs().nan_to_num(0, 0, 0).amax()) for a, b in zip(one, other, strict=True)), default=0
-        )
-        return 64 * self.rounding * size.here > 1e-2 * moved > 0
 
     def _or_blurred(self, judge: Callable[[], bool]) -> bool:
         """A judgement, and if it is no, once more with how far rounding really blurs the values."""
@@ -190,8 +181,11 @@ class Values:
             near = (gap <= allowed) | (is_still & (gap <= self.rest))
             nears = gap <= each.gap / 4 if each.step > step else torch.zeros_like(near)  # ever more so
             unknown = ~(quotient.isfinite() & slope.isfinite())  # an overflow hides nothing
-            each.agreed |= (near & (noise <= 0.1 * scale)) | (nears & (each.gap > 4 * noise)) | unknown
-            each.denied |= ~near & ~nears
+            is_known = (noise <= 0.1 * scale) & (noise <= each.least / 4)  # not too blurred to see what was denied
+            each.agreed |= (near & is_known) | (nears & (each.gap > 4 * noise)) | unknown
+            denied = ~near & ~nears
+            each.denied |= denied
+            each.least = torch.where(denied, torch.minimum(each.least, gap), each.least)
             each.gap, each.step = gap, step
 
     def agree_nearest(self, slope: float, value: float, size: Sizes) -> bool:
@@ -261,8 +255,6 @@ class Values:
         pairs += [(step, 2.0**-8) for step in self._steps_of(abs(slope) + size.moved)]
         for number, (step, part) in enumerate(pairs):
             (one,), (other,) = (self._outputs(self.ahead, step, (beside, side * part * step)) for side in (1, -1))
-            if number == 0 and self._is_too_steep([one], [other], Sizes(size.moved, part * size.here)):
-                return True
             self._compare(entries, one, other, 2 * step * part, step, size)
             if bool(entries.agreed) or (number == 2 and not bool(entries.denied)):
                 return True
@@ -290,6 +282,7 @@ class _Entries:
         self.slope = slope
         self.agreed, self.denied = (torch.zeros_like(slope, dtype=torch.bool) for _ in range(2))
         self.gap, self.step = torch.zeros_like(slope), 0.0
+        self.least = torch.full_like(slope, inf)  # of the gaps that were denied
 
 
 def _digits(dtype: torch.dtype) -> float:

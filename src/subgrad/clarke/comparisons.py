@@ -71,6 +71,8 @@ def _ties(call: Call, tol: float) -> Tensor:
     if one is other:  # as `isnan` and `isfinite` ask
         return torch.zeros((), dtype=torch.bool, device=one.device)
     if tol == 0:
+        if torch.bool in (one.dtype, getattr(other, "dtype", None)):  # which have no difference
+            return one == other
         return (one - other) == 0  # what is masked with an infinity is not about to move
     return (one - other).abs() <= tol
 
