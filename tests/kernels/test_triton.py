@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from kernels.processes import run_apart
+from torch.torch_version import TorchVersion
 
 
 @pytest.mark.parametrize("file", ["interpreted.py", "interpreted_max_pool.py"])
 def test_kernels_by_the_interpreter(file: str) -> None:
     pytest.importorskip("triton")
+    if file == "interpreted_max_pool.py" and TorchVersion(torch.__version__) < "2.14":
+        pytest.skip("takes minutes, and the kernels are the same on every torch")
     run_apart(file, TRITON_INTERPRET="1")

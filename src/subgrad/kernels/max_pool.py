@@ -106,7 +106,7 @@ class Geometry:
         """Values, words and, if wanted, indices."""
         values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
         indices = self._empty(self.out, x, torch.long) if with_indices else None
-        if x.is_cpu:
+        if _is_by_loops(x):
             _loops().pool(x, values, words, indices, self._in_loops)
             return values, words, indices
         steps = self.steps or (1, 1, 1)
@@ -119,7 +119,7 @@ class Geometry:
         """The gradient of the input."""
         cotangent = cotangent.contiguous(memory_format=self.layout)
         gradient = self._empty(self.shape, cotangent, cotangent.dtype)
-        if cotangent.is_cpu:
+        if _is_by_loops(cotangent):
             _loops().spread(cotangent, words, gradient, self._in_loops)
             return gradient
         tensors = (cotangent, words, gradient)
@@ -297,6 +297,10 @@ def pooled(x: Tensor, arguments: Mapping[str, Any], with_indices: bool) -> Any:
     if geometry is None:
         return None
     return through(Shared, x, (anchored(x),), geometry, with_indices)
+
+
+def _is_by_loops(x: Tensor) -> bool:
+    return x.is_cpu
 
 
 def _loops() -> Any:
