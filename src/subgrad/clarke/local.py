@@ -36,11 +36,12 @@ def contradicted(call: Call, outputs: Sequence[tuple[int, Tensor]], is_entrywise
         along = Along(call)
         rest = 0.0 if is_entrywise else along.length
         one, here = along.at(1), along.at(0)
+        # As nearly always; two more values are needed to tell a contradiction. A device is not waited for.
         if all(
-            bool(_agrees(_output(one, number), _output(here, number), along.step, slope, rest, dtype))
+            slope.is_cpu and _agrees(_output(one, number), _output(here, number), along.step, slope, rest, dtype)
             for number, slope, dtype in moving
         ):
-            return None  # as nearly always; two more values are needed to tell a contradiction
+            return None
         near = [one, along.at(0.5), along.at(0.25), here]
         flags = [
             _differs([_output(each, number) for each in near], along.step, slope, rest, dtype)
@@ -68,13 +69,25 @@ def decided_entries(call: Call, out: Tensor, decided: Tensor) -> tuple[Call, Ten
     if torch.broadcast_shapes(*shapes) != out.shape:
         return call, out
     with values():
-        where = decided.expand(out.shape).flatten().nonzero().squeeze(1)
-        where = where[:: 1 + len(where) // MANY]
+        where = some_of(decided.expand(out.shape).flatten(), MANY)
 
     def pick(each: Tensor) -> Tensor:
         return each.expand(out.shape).reshape(-1)[where] if each.ndim else each
 
     return part_of(call, names, pick), picked(out, pick)
+
+
+def some_of(mask: Tensor, most: int) -> Tensor:
+    """The positions of entries that are set, spread over all of them. A device is not waited for.
+
+    There it is always ``most``: some of them twice if fewer are set, and the last position if none is.
+    """
+    if mask.is_cpu:
+        found = mask.nonzero().squeeze(1)
+        return found[:: 1 + len(found) // most]
+    before = mask.cumsum(0, dtype=torch.int32)
+    wanted = 1 + torch.arange(most, device=mask.device) * before[-1] // most
+    return torch.searchsorted(before, wanted.int()).clamp_(max=mask.numel() - 1)
 
 
 def _output(out: Any, number: int) -> Tensor:
