@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
@@ -173,10 +174,16 @@ class Convention:
 
 
 def convention(like: str | Convention) -> Convention:
-    """A convention from its name, or itself; the same one for the same name, which is faster to recognise."""
+    """A convention from its name, or one that is equal: always the same one, which is faster to recognise."""
     if isinstance(like, str) and like in _NAMED:
         return _NAMED[like]
-    return like if isinstance(like, Convention) else Convention(like)
+    made = like if isinstance(like, Convention) else Convention(like)
+    return _first_equal(made)
+
+
+@lru_cache(maxsize=1024)
+def _first_equal(made: Convention) -> Convention:
+    return made
 
 
 def _rule_name(name: object) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "is_readable",
     "laid_out",
     "outer_levels",
+    "overwritten",
     "same",
     "through",
 ]
@@ -66,6 +67,14 @@ def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
     if tensor.stride() == like.stride() or 0 in like.stride():
         return tensor
     return tensor.new_empty_strided(like.shape, like.stride()).copy_(tensor)
+
+
+def overwritten(tensor: Tensor, result: Tensor) -> Tensor:
+    """A tensor with a result written into it, values and history.
+
+    `copy_` sends 0.0 back to what it overwrites; negated it is -0.0, which added to the gradient leaves every bit.
+    """
+    return tensor.neg_().copy_(result)
 
 
 def is_memory(tensor: Tensor) -> bool:

@@ -14,14 +14,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import large_windows, shortcuts
+from subgrad.apply import large_windows
+from subgrad.apply.call import Arguments, Call
+from subgrad.apply.executors import Run
+from subgrad.apply.fork_join import Native
 from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_readable, outer_levels, same, through
-from subgrad.apply.rule import Arguments, Native
+from subgrad.apply.plan import Plan
 from subgrad.kinks.groups import segment_numbers
 from subgrad.kinks.places import all_pairs, pairs, rounding, tied
 from subgrad.kinks.windows import Windows, adaptive, fractional, of_call, regular
 
 Repair = Callable[[Native, Arguments], Any]
+
+
+class TieSharing:
+    """Operators of which tied entries share."""
+
+    def accepts(self, plan: Plan, call: Call) -> Run | None:
+        if not plan.shares:
+            return None
+        # Torch's own composite calls the operator, which then comes here.
+        return _run if call.form == call.op.op else Call.native
+
+    def gains(self, op: str, key: str) -> bool:
+        return False
+
+
+def _run(call: Call) -> Any:
+    with torch._C._DisableAutocast():  # which would widen the sums over tied entries
+        return REPAIRS[call.op.op](call.native, call.arguments)
 
 
 # Selections along a line: every tied entry stands for the mean of all, whichever of them torch selects.
@@ -95,10 +116,7 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
     """Pooling: a window shares its cotangent among the entries that are its largest."""
 
     def repair(native: Native, arguments: Arguments) -> Any:
-        x, shortcut = arguments["self"], shortcuts.for_windows() if windows_of is not fractional else None
-        found = None if shortcut is None else shortcut.pooled(x, arguments, True)
-        if found is not None:
-            return found
+        x = arguments["self"]
         values, indices = native(arguments)
         if values.numel() == 0:
             return values, indices
@@ -128,27 +146,6 @@ def in_windows(windows_of: Callable[..., Windows]) -> Repair:
 
 
 _FEW = 64  # entries of a window
-
-# Forms of which no indices are wanted: what they call returns 8 bytes an output more. Composites of torch's, so that a
-# kernel of ours lies over them only where it gains something.
-WITHOUT_INDICES = {"max_pool2d_with_indices": ("max_pool1d", "max_pool2d"), "max_pool3d_with_indices": ("max_pool3d",)}
-
-
-def without_indices(form: str, arguments: Arguments) -> Tensor | None:
-    """The values alone; None where torch's own composite is to be called, and with it our kernel of what it calls."""
-    shortcut, x = shortcuts.for_windows(), arguments["self"]
-    if shortcut is None:
-        return None
-    if form != "max_pool1d":
-        return shortcut.pooled(x, arguments, False)
-    if x.ndim not in (2, 3):
-        return None
-    numbers = {
-        name: [default, *arguments[name]] if arguments[name] else []
-        for name, default in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
-    }
-    found = shortcut.pooled(x.unsqueeze(-2), {**arguments, **numbers}, False)
-    return None if found is None else found.squeeze(-2)
 
 
 def _means_of_all(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -> Tensor:

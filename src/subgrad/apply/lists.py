@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply import compiled
-from subgrad.apply.gates import Gate, alias, below_autograd, outer_levels, through
+from subgrad.apply.gates import Gate, alias, below_autograd, outer_levels, overwritten, through
 from subgrad.kinks.overloads import overload
 
 # By operator on one tensor: the forms on lists, and what they do with each tensor.
@@ -51,8 +51,7 @@ def kernel(op: str, form: str, original: Callable[..., Any]) -> Callable[..., An
         if not is_written:
             return found
         for each, result in zip(args[0], found, strict=True):
-            # As in place on one tensor: negated it is -0.0, which added to the gradient leaves every bit.
-            each.neg_().copy_(result)
+            overwritten(each, result)
         return None
 
     return kernel

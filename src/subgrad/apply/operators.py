@@ -12,7 +12,7 @@ import torch
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
 from subgrad.kinks.overloads import argument_names, overload, tensor_names
-from subgrad.kinks.sets import Slopes
+from subgrad.kinks.sets import Joint, Slopes
 from subgrad.kinks.table import COMPOSITES
 
 
@@ -25,6 +25,11 @@ class Operator:
     @cached_property
     def kinks(self) -> tuple[Kink, ...]:
         return KINKS.of_overload(self.op)
+
+    @cached_property
+    def is_joint(self) -> bool:
+        """Whether its kinks lie in many entries at once."""
+        return any(isinstance(kink.set, Joint) for kink in self.kinks)
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -64,6 +69,11 @@ class Operator:
         candidate = f"{name}_{dot}{form}"
         # `pow_.Scalar` has a number for an exponent, and `pow.Scalar` one to be raised.
         return candidate if "self" in self.tensor_names and exists(candidate) else None
+
+    @cached_property
+    def base_name(self) -> str:
+        """The overload that does the work: another one for composites."""
+        return COMPOSITES[self.op][0] if self.op in COMPOSITES else self.op
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments by name; the dispatcher leaves trailing defaults out."""

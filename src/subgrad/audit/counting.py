@@ -16,7 +16,7 @@ from subgrad.apply import shortcuts
 from subgrad.apply.branches import Call
 from subgrad.apply.gates import is_readable
 from subgrad.audit.data import DECADES
-from subgrad.kernels.packed import is_dense
+from subgrad.kernels.cuda_bitmask import is_dense
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.sets import Ball, Joint, Jump, Slopes, Ties
 from subgrad.kinks.windows import of_call, regular

@@ -21,18 +21,23 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import inf, isnan, nan
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from subgrad.apply import active
+from subgrad.apply import active, executors
+from subgrad.apply.call import Call, Originals
+from subgrad.apply.native import Native
 from subgrad.apply.operators import Operator
 from subgrad.apply.plan import Plan
-from subgrad.apply.rule import Arguments
-from subgrad.apply.shortcuts import Shortcut
-from subgrad.kernels.launch import Compiled
+from subgrad.conventions import Convention
+from subgrad.kernels import cuda_bitmask
+from subgrad.kernels.cpu_hardtanh import CLAMPS
+from subgrad.kernels.cuda_bitmask import keeps_result, packing_of
 from subgrad.kernels.masked import Mask
-from subgrad.kernels.pieces import CLAMPS, STRAIGHT, coding_of, is_number_for, only_given, rows_between
+from subgrad.kernels.pieces import CLAMPS as VALUES_OF_CLAMPS
+from subgrad.kernels.pieces import STRAIGHT, coding_of, is_number_for, only_given, rows_between
 
 SOURCE = Path(__file__).with_name("front.cpp")
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("loops.h", "pooling.h"))
@@ -41,7 +46,7 @@ SUFFIX = ".pyd" if sys.platform == "win32" else ".so"
 MODES = ("auto", "never")
 
 _mode = "auto"
-_fronts: list[Front] = []
+_fronts: list[Any] = []
 
 
 def set_front(mode: str) -> None:
@@ -56,7 +61,15 @@ def set_front(mode: str) -> None:
         raise ValueError(f"unknown mode {mode!r} of the front. Known: {', '.join(MODES)}.")
     _mode = mode
     if built.cache_info().currsize and (module := built()) is not None:
-        module.switch_on(mode == "auto")
+        _switch(module)
+
+
+def _switch(module: Any) -> None:
+    """On or off, as the mode says."""
+    module.switch_on(_mode == "auto")
+    cuda_bitmask.set_in_python(_mode != "auto")
+    executors.forget()  # who gains from a mask depends on who launches it
+    forget()
 
 
 def library() -> Path:
@@ -134,8 +147,9 @@ def built() -> Any | None:
         warnings.warn(f"{found} cannot be loaded ({error}). Delete it and run `subgrad build`.", stacklevel=2)
         return None
     module.ask(active._scopes, vars(active))
+    cuda_bitmask.when_asked_again.append(forget)
     active.when_changed.append(module.forget_convention)
-    module.switch_on(_mode == "auto")
+    _switch(module)
     return module
 
 
@@ -143,113 +157,99 @@ def is_used() -> bool:
     return _mode == "auto" and built() is not None
 
 
-def fronts(key: str, operators: tuple[Operator, ...]) -> dict[str, Front]:
-    """Fronts for the operators' forms at one key, made before any kernel is registered; none where it is not built."""
+def fast_paths(key: str, operators: tuple[Operator, ...], originals: Originals) -> dict[str, Callable[[], None]]:
+    """What lies over the operators' forms at one key, to be put there; made before any kernel is registered."""
     module = built() if key in KEYS else None
     if module is None:
         return {}
-    made: dict[str, Front] = {}
+    made: dict[str, Any] = {}
     for op in operators:
-        for form in filter(None, (op.op, op.in_place)):
+        for form in filter(None, (op.op, op.in_place)) if not op.is_joint else ():
             name, _, overload = form.partition(".")
-            native = module.Front(f"aten::{name}", overload, key, form != op.op)
-            made[form] = Front(op, form != op.op, key == "AutogradCPU", made, native)
+            planner = Planner(op, form, key == "AutogradCPU", originals, made)
+            made[form] = module.Front(f"aten::{name}", overload, key, form != op.op, planner)
     _fronts.extend(made.values())
-    return made
+    return {form: front.cover for form, front in made.items()}
 
 
-def forget_notes() -> None:
-    """Ask Python again, for every kind of call."""
+def forget() -> None:
+    """Ask the planner again, for every kind of call."""
     for front in _fronts:
-        front.native.forget()
+        front.forget()
 
 
-class Packing(NamedTuple):
-    """A packed mask of one bit an entry.
+class Bounds(NamedTuple):
+    """The numbers of entries of calls that are alike."""
 
-    Attributes:
-        write: the kernel for the input, twice, the result, and codes.
-        weigh: the kernel for the cotangent, codes, and the gradient, twice.
-        in_python: the gradient, from the coding's number and all that was kept.
-        coding: its number.
-    """
+    smallest: int
+    below: int
 
-    write: Compiled
-    weigh: Compiled
-    in_python: Callable[..., torch.Tensor]
-    coding: int
-
-
-@runtime_checkable
-class Packs(Protocol):
-    """A shortcut of which the front can do most."""
-
-    def packing(self, plan: Plan, arguments: Arguments) -> Packing | None: ...
+    @classmethod
+    def of(cls, x: Tensor) -> Bounds:
+        split = cuda_bitmask.smallest() if x.is_cuda else sys.maxsize
+        return cls(split, sys.maxsize) if x.numel() >= split else cls(0, split)
 
 
 @dataclass(frozen=True)
-class Front:
-    """What lies over one kernel in Python."""
+class Planner:
+    """What the fast path asks once for each kind of call of one form: how it is answered in C++."""
 
     op: Operator
-    in_place: bool
+    form: str
     on_cpu: bool
-    beside: dict[str, Front] = field(repr=False)  # of the same key, by form
-    native: Any
+    originals: Originals = field(repr=False)
+    beside: dict[str, Any] = field(repr=False)  # the fast paths of the same key, by form
 
-    def cover(self) -> None:
-        self.native.cover()
-
-    def note_torchs_own(self) -> None:
-        self.native.note_torchs_own(sys.maxsize)
-
-    def note(self, plan: Plan, arguments: Arguments, shortcut: Shortcut | None) -> bool:
-        """Answer calls like this one as planned; where that takes more than a mask, they go on to Python."""
+    def __call__(self, convention: Convention, *args: Any) -> Any:
+        """An answer of the C++ module's; None where calls like this one are run in Python."""
+        front, sizes = self.beside[self.form], Bounds.of(args[0])
+        if not convention.interferes:
+            return front.torchs_own(0, sys.maxsize)
         if not self.op.slopes_are_numbers:
-            return False
-        has_shortcut = shortcut is not None and bool(plan.meetings)
-        # On the CPU a mask is faster than any shortcut; on CUDA a packed mask is, from some size on.
-        below = shortcut.pays_from(plan) if shortcut is not None and has_shortcut and not self.on_cpu else sys.maxsize
-        if arguments["self"].numel() >= below:
-            packing = shortcut.packing(plan, arguments) if isinstance(shortcut, Packs) else None
-            return packing is not None and self.native.note_packed(arguments["self"], *packing, below)
-        is_wanted = bool(plan.choices) or (has_shortcut and self.on_cpu)
-        found = _mask(self.op, plan, arguments, self.on_cpu) if is_wanted else None
-        if found is not None:
-            return self.native.note_masked(*found, below)
-        return not plan.choices and self._note_native(arguments, below)
+            return front.in_python(0, sys.maxsize)
+        call = Call(self.op, self.form, self.originals, convention, None, args, {})
+        _, plan, number, run = executors.find(call)
+        mask = self._mask(plan, call) if self.on_cpu and (plan.choices or self._gains) else None
+        if mask is not None:
+            return front.masked(*mask, keeps_result(self.form) if self.op.op in STRAIGHT else False)
+        if isinstance(executors.EXECUTORS[number], Native):
+            return self._native(front, call, sizes)
+        packing = None if self.on_cpu else packing_of(run, args[0])
+        return front.in_python(*sizes) if packing is None else front.packed(args[0], *packing, *sizes)
 
-    def _note_native(self, arguments: Arguments, below: int) -> bool:
-        base, arguments = self.op.base(arguments)
+    @property
+    def _gains(self) -> bool:
+        """On the CPU a bit an entry is better than torch's own, which keeps the input."""
+        return bool(rows_between(self.op.op)) or self.op.op in CLAMPS
+
+    def _native(self, front: Any, call: Call, sizes: Bounds) -> Any:
+        base, arguments = self.op.base(call.arguments)
         if base is self.op:
-            return self.native.note_torchs_own(below)
-        form = base.in_place if self.in_place else base.op
+            return front.torchs_own(*sizes)
+        form = base.in_place if call.in_place else base.op
         assert form is not None
-        return self.native.note_other(self.beside[form].native, base.args(arguments)[1:], below)
+        return front.other(self.beside[form], base.args(arguments)[1:], *sizes)
 
-
-def _mask(
-    op: Operator, plan: Plan, arguments: Arguments, on_cpu: bool
-) -> tuple[float, float, tuple[bool, ...], int, bool] | None:
-    """The kinks, who passes around them, which argument the kink is, if it is a tensor, and whether it is a clamp."""
-    is_clamp = False
-    if op.op in STRAIGHT:
-        row, place = STRAIGHT[op.op], -1
-        is_clamp = on_cpu and row.value(arguments) in CLAMPS
-        low, high, _ = row.numbers(arguments)
-        if isnan(low) or isnan(high) or low >= high or (on_cpu and row.by_lanes):
+    def _mask(self, plan: Plan, call: Call) -> tuple[float, float, tuple[bool, ...], int, bool] | None:
+        """The kinks, who passes around them, which argument the kink is, if a tensor, and whether it is a clamp."""
+        arguments, is_clamp = call.arguments, False
+        if self.op.op in STRAIGHT:
+            row, place = STRAIGHT[self.op.op], -1
+            is_clamp = row.value(arguments) in VALUES_OF_CLAMPS
+            low, high, _ = row.numbers(arguments)
+            if isnan(low) or isnan(high) or low >= high or row.by_lanes:
+                return None
+        else:
+            rows = rows_between(self.op.op)
+            second = only_given(rows, arguments) if rows else None
+            if second is None or plan.names != {"self"} or not is_number_for(arguments["self"], arguments[second]):
+                return None
+            row, place, low, high = rows[second], self.op.argument_names.index(second), 0.0, inf
+        coding = coding_of(row, plan, arguments, ("self",)) if plan.meetings else None
+        mask = None if coding is None else Mask.of(coding, plan)
+        if coding is None or mask is None:
             return None
-    else:
-        rows = rows_between(op.op)
-        second = only_given(rows, arguments) if rows else None
-        if second is None or plan.names != {"self"} or not is_number_for(arguments["self"], arguments[second]):
-            return None
-        row, place, low, high = rows[second], op.argument_names.index(second), 0.0, inf
-    coding = coding_of(row, plan, arguments, ("self",))
-    mask = None if coding is None else Mask.of(coding, plan)
-    if coding is None or mask is None:
-        return None
-    return low, high if coding.corners == 2 else nan, mask.passes, place, is_clamp
+        return low, high if coding.corners == 2 else nan, mask.passes, place, is_clamp
 
 
 set_front(os.environ.get("SUBGRAD_FRONT", "auto"))

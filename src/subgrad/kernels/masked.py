@@ -1,7 +1,4 @@
-"""Where entries either pass or do not: torch's own `where`, whose backward is one kernel and no Python.
-
-For CUDA tensors that are too small for a Triton kernel to pay.
-"""
+"""Where entries either pass or do not: who passes, as comparisons."""
 
 from __future__ import annotations
 
@@ -63,9 +60,3 @@ class Mask:
         # Between two corners both must hold for the narrower side, either for the wider one.
         join = torch.logical_and if between != nan else torch.logical_or
         return join(mask, table[on_high, above](x, high))
-
-    def select(self, x: Tensor, low: Tensor | float, high: float) -> Tensor:
-        """``x`` where it passes, and anything where it does not: the derivative counts, not the value."""
-        mask = self.compare(x, low, high)
-        rest = low if isinstance(low, Tensor) else 0  # a number would become a tensor first
-        return torch.where(mask, rest, x) if self.says_who_is_blocked else torch.where(mask, x, rest)

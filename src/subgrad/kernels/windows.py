@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.gates import is_memory, is_readable
-from subgrad.apply.rule import Arguments
-from subgrad.kernels import front
+from subgrad.apply.call import Arguments
+from subgrad.kernels.cuda_bitmask import DTYPES
 from subgrad.kernels.launch import launch, triton_kernels
-from subgrad.kernels.max_pool import pooled
-from subgrad.kernels.packed import DTYPES
 from subgrad.kinks.windows import of_call, regular
 
 _BLOCK = 512
@@ -88,12 +86,6 @@ class OnCuda:
     def ties(self, x: Tensor, values: Tensor | None, arguments: Arguments) -> Tensor | None:
         geometry = Geometry.of(x, values, arguments)
         return None if geometry is None else geometry.find_ties(x, values)
-
-    def keys(self) -> tuple[str, ...]:
-        return ("AutogradCUDA",) if front.loops() is None else ("AutogradCUDA", "AutogradCPU")
-
-    def pooled(self, x: Tensor, arguments: Arguments, with_indices: bool) -> Any:
-        return pooled(x, arguments, with_indices)
 
     def ahead(
         self, x: Tensor, tangent: Tensor, values: Tensor, indices: Tensor, arguments: Arguments, last: bool

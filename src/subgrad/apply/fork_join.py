@@ -1,4 +1,4 @@
-"""The rule: torch's own operator between two gates that give a call the chosen elements and nothing else.
+"""The general rule: torch's own operator between two gates that give a call the chosen elements and nothing else.
 
 A *fork* hands an operand to the operator as it is, a view of the same memory, and gives a *carrier* beside it; a
 *join* takes both paths together again::
@@ -14,8 +14,7 @@ hits are torch's own to the bit, even where they depend on layouts (at nan, or i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -23,36 +22,60 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from subgrad.apply.gates import Gate, alias, below_autograd, laid_out, outer_levels, same, through
-from subgrad.kinks.sets import Element
+from subgrad.apply.call import Arguments, Call
+from subgrad.apply.executors import Run
+from subgrad.apply.gates import (
+    Gate,
+    alias,
+    are_known_absent,
+    below_autograd,
+    laid_out,
+    outer_levels,
+    overwritten,
+    same,
+    through,
+)
+from subgrad.apply.plan import Choice, Plan
+from subgrad.kinks.overloads import overload
 
-Arguments = Mapping[str, Any]
 # An operator with torch's own derivative, called with named arguments.
 Native = Callable[[Arguments], Any]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What to take at one kink, as functions of the call's arguments.
+class ForkJoin:
+    """Any operator, on any device."""
 
-    Attributes:
-        hits: which entries lie on the kink.
-        weights: of the differentiated operands there; None for those that are tensors.
-        element: all weights; asked for after the forward ran, as `rrelu` makes its slopes then.
-        singular: torch's own derivative is not finite there, so that the operator must not meet these entries.
-        require_inside: refuses weights that are no elements at some hits; asked after the forward ran, too.
-    """
+    def accepts(self, plan: Plan, call: Call) -> Run | None:
+        if not plan.choices:
+            return None
+        operands = [name for name in call.op.operands if name in plan.names]
+        # The rule must know the value first for operands of different shapes and dtypes.
+        needs_value = len(call.op.operands) > 1 or any(choice.singular for choice in plan.choices)
+        run = partial(_run, plan.choices, operands, needs_value)
+        return partial(_in_place, run) if call.in_place else lambda call: run(call, call.native)
 
-    hits: Callable[[Arguments], Tensor]
-    weights: Mapping[str, float | None]
-    element: Callable[[Arguments], Element]
-    singular: bool = False
-    require_inside: Callable[[Arguments, Tensor], None] | None = None
+    def gains(self, op: str, key: str) -> bool:
+        return False
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether nothing passes, in which case the forks alone do all that is to be done in reverse mode."""
-        return not self.singular and all(weight == 0 for weight in self.weights.values())
+
+def _run(choices: list[Choice], operands: list[str], needs_value: bool, call: Call, native: Native) -> Tensor:
+    arguments = call.arguments
+    if arguments["self"].is_cpu and all(are_known_absent(choice.hits(arguments)) for choice in choices):
+        return native(arguments)  # on other devices, looking would mean to wait for them
+    # The overload itself, not the kept original: below this level of `torch.func` there may be others to differentiate.
+    value = below_autograd(overload(call.op.op), *call.op.args(arguments)) if needs_value else None
+    return take(native, value, arguments, operands, choices)
+
+
+def _in_place(run: Callable[[Call, Native], Tensor], call: Call) -> Tensor:
+    self = call.args[0]
+
+    def native(arguments: Arguments) -> Tensor:
+        """On a copy, since the derivative needs what is about to be overwritten; but in place there too: torch may
+        differentiate that form from its result (elu), which rounds differently."""
+        return call.native({**arguments, "self": laid_out(arguments["self"].clone(), self)})
+
+    return overwritten(self, run(call, native))
 
 
 def take(
