@@ -18,7 +18,7 @@ from subgrad.kernels import front
 from subgrad.kernels.launch import launch, triton_kernels
 from subgrad.kernels.max_pool import pooled
 from subgrad.kernels.packed import DTYPES
-from subgrad.kinks.windows import of_call, regular
+from subgrad.kinks.pooling_windows import of_call, regular
 
 _BLOCK = 512
 _NAMES = ("kernel_size", "stride", "padding", "dilation")
