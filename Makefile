@@ -22,7 +22,7 @@ test-newest: .venv/ready browser
 	.venv/bin/pytest -n 3 --dist worksteal
 
 # What takes long and depends least on the version; `make test-oldest LEFT_OUT=` runs it too.
-LEFT_OUT ?= tests/test_bench.py tests/test_cli.py tests/test_repro.py tests/database tests/distributed tests/programs \
+LEFT_OUT ?= tests/bench tests/cli tests/report/test_repro.py tests/database tests/distributed tests/programs \
 	tests/audit/test_command.py tests/audit/test_loggers.py tests/audit/test_ranks.py tests/audit/test_report.py \
 	tests/scan tests/everywhere/test_stress.py
 

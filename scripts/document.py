@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from subgrad.report.markdown import kinks_page
+from subgrad.report.kinks_page import kinks_page
 from subgrad.survey import survey
 
 ROOT = Path(__file__).resolve().parent.parent

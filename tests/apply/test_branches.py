@@ -10,7 +10,7 @@ import torch
 import subgrad
 from subgrad.apply.branches import forms
 from subgrad.audit.recording import Recording
-from subgrad.clarke.rules import rules
+from subgrad.clarke.rules.rule_table import rules
 from subgrad.kinks.overloads import overload
 
 OPS = tuple(dict.fromkeys((*rules(), *Recording.rules)))

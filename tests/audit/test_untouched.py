@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import subgrad
 from subgrad.apply.passing import here
-from subgrad.audit.comparing import _repeatable
+from subgrad.audit.attribution import _repeatable
 
 
 class Net(nn.Module):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import subgrad
-from subgrad.survey.nearby import gradients_nearby, least
+from subgrad.survey.sampled_gradients import gradients_nearby, least
 
 FURTHER = 1e-6
 INDEX = torch.tensor

@@ -15,8 +15,9 @@ from clarke.layers import (
     assert_gradient_is_that_a_little_further_on,
     assert_values_are_those_of_the_program,
 )
-from subgrad.clarke import Refused, around
-from subgrad.clarke.cells import Cells
+from subgrad.clarke import Refused
+from subgrad.clarke.rules import fused_ops
+from subgrad.clarke.rules.grid_sample import Cells
 
 ON_THE_CPU = {**LAYERS, **DROPOUT}
 layers = pytest.mark.parametrize("layer", ON_THE_CPU.values(), ids=ON_THE_CPU)
@@ -34,7 +35,7 @@ def test_the_element_is_the_gradient_a_little_further_on(layer: Layer) -> None:
 
 
 def test_dropout_inside_a_fused_kernel_is_refused_where_kinks_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(around, "_is_fused", lambda arguments: True)  # as on CUDA
+    monkeypatch.setattr(fused_ops, "_is_fused", lambda arguments: True)  # as on CUDA
 
     def program(x: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).sum() + x.abs().sum()
@@ -47,7 +48,7 @@ def test_dropout_inside_a_fused_kernel_is_refused_where_kinks_are_met(monkeypatc
 
 def test_so_is_dropout_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """When kinks are expected, and would not be looked for."""
-    monkeypatch.setattr(around, "_is_fused", lambda arguments: True)
+    monkeypatch.setattr(fused_ops, "_is_fused", lambda arguments: True)
     dropout = 0.0
 
     def program(x: Tensor) -> Tensor:
@@ -147,7 +148,7 @@ def test_formulas_of_cells_are_those_of_torch(bias: bool) -> None:
     """On CUDA they take the place of fused ones, in the tangent pass."""
     torch.manual_seed(0)
     x, h, c = torch.randn(2, 4), torch.randn(2, 3), torch.randn(2, 3)
-    for kind, formula, state in ((nn.LSTMCell, around.lstm_cell, c), (nn.GRUCell, around.gru_cell, h)):
+    for kind, formula, state in ((nn.LSTMCell, fused_ops.lstm_cell, c), (nn.GRUCell, fused_ops.gru_cell, h)):
         cell = kind(4, 3, bias=bias)
         given = [x @ cell.weight_ih.T, h @ cell.weight_hh.T, state, cell.bias_ih, cell.bias_hh]
         wanted = cell(x, (h, c)) if kind is nn.LSTMCell else (cell(x, h),)

@@ -10,8 +10,9 @@ import torch
 
 import subgrad
 from clarke import battery
+from clarke.mutants import RULES as FILES
 from clarke.mutants import chosen
-from subgrad.clarke.pointwise import Pointwise
+from subgrad.clarke.rules.pointwise import Pointwise
 
 RULES = Path(subgrad.__file__).parent / "clarke"
 KINDS = {
@@ -25,6 +26,12 @@ def test_mutants_are_of_all_kinds_and_files() -> None:
     assert len({mutant.key for mutant in mutants}) == 200
     assert {mutant.kind for mutant in mutants} == KINDS
     assert len({mutant.file for mutant in mutants}) >= 12
+
+
+def test_every_file_with_rules_has_mutants() -> None:
+    folders = [path for name in ("rules", "functions") for path in (RULES / name).glob("*.py")]
+    files = {path.relative_to(RULES).as_posix() for path in folders if path.name != "__init__.py"}
+    assert files - {"rules/rule_table.py", "functions/not_differentiated.py"} == set(FILES) - {"engine/duals.py"}
 
 
 def test_the_choice_of_fewer_mutants_is_the_beginning_of_more() -> None:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 import subgrad
 from subgrad.apply.branches import Call
-from subgrad.clarke.bent import Bent
-from subgrad.clarke.local import MANY
-from subgrad.clarke.passes import Decide, Rule
-from subgrad.clarke.pointwise import Pointwise
-from subgrad.clarke.pooling import Pooled
+from subgrad.clarke.engine.operator_certificate import MANY
+from subgrad.clarke.engine.passes import Decide, Rule
+from subgrad.clarke.rules.max_pool import Pooled
+from subgrad.clarke.rules.piecewise_linear import Bent
+from subgrad.clarke.rules.pointwise import Pointwise
 
 LARGE = 2 * MANY
 

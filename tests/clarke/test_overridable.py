@@ -16,10 +16,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from clarke.overridable import calls, functions
 from subgrad.apply.passing import running
-from subgrad.clarke import Refused, program, watch
-from subgrad.clarke.cuts import name_of, reaches
-from subgrad.clarke.harmless import HARMLESS, ONE_BY_ONE, is_harmless
-from subgrad.clarke.passes import Look
+from subgrad.clarke import Refused
+from subgrad.clarke.engine import function_mode, program
+from subgrad.clarke.engine.passes import Look
+from subgrad.clarke.functions.cut_derivatives import name_of, reaches
+from subgrad.clarke.functions.not_differentiated import HARMLESS, ONE_BY_ONE, is_harmless
 
 # Functions that return numbers which are not differentiated, sometimes or always: noted, and held against values.
 CUTTING = {
@@ -107,7 +108,7 @@ def plain_runs(name: str) -> tuple[tuple[Look, Any, str], ...]:
             continue
         current, out, refusal = Look(0.0), None, ""
         try:
-            with running(current), watch.Watch(current):
+            with running(current), function_mode.Watch(current):
                 out = func(*args, **kwargs)
         except Refused as error:
             refusal = str(error)
@@ -116,7 +117,7 @@ def plain_runs(name: str) -> tuple[tuple[Look, Any, str], ...]:
 
 
 def kind(func: Any) -> str:
-    if watch._learned(func) is not None:
+    if function_mode._learned(func) is not None:
         return "handled"
     return "harmless" if is_harmless(name_of(func)) else "other"
 
@@ -134,13 +135,13 @@ def why_not_called(name: str) -> str | None:
 
 
 def test_functions_are_handled_or_harmless_or_neither() -> None:
-    assert not HARMLESS & watch.HANDLERS.keys()
-    assert not set(ONE_BY_ONE) & (HARMLESS | watch.HANDLERS.keys())
+    assert not HARMLESS & function_mode.HANDLERS.keys()
+    assert not set(ONE_BY_ONE) & (HARMLESS | function_mode.HANDLERS.keys())
 
 
 def test_every_name_is_that_of_a_function_of_torch() -> None:
     homes = (torch, Tensor, torch.nn.functional, torch.ops.aten, torch.ops.higher_order)
-    names = {name.removesuffix("=") for name in (*watch.HANDLERS, *HARMLESS, *ONE_BY_ONE)}
+    names = {name.removesuffix("=") for name in (*function_mode.HANDLERS, *HARMLESS, *ONE_BY_ONE)}
     assert {name for name in names if not any(hasattr(home, name) for home in homes)} <= NOT_IN_EVERY_VERSION
 
 
@@ -188,7 +189,7 @@ OF_ONE = ("logical_not", "signbit", "any", "all", "count_nonzero", "argmax", "ar
 def test_answers_and_indices_are_those_of_rules_that_see_their_ties(name: str) -> None:
     tied = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     current = Look(0.0)
-    with running(current), watch.Watch(current):
+    with running(current), function_mode.Watch(current):
         functions()[name](tied, *([torch.zeros(3, dtype=torch.float64)] if last(name) in ANSWERS else []))
     assert any(current.flags())
 
@@ -238,6 +239,6 @@ def test_a_function_that_nobody_knows_is_noted_where_it_cuts() -> None:
         return (x.detach() * 2, [x.detach().sum().item()], {"x": 1})[:2]
 
     current = Look(0.0)
-    with running(current), watch.Watch(current):
+    with running(current), function_mode.Watch(current):
         unheard_of(torch.ones(2, requires_grad=True))
     assert [leak.rpartition(":")[0] for leak in current.leaks] == [f"unheard_of at {__file__}"]

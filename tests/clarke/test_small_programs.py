@@ -13,13 +13,14 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 import subgrad
-from subgrad.clarke import pooling, program
-from subgrad.clarke.generic import random_direction
-from subgrad.clarke.passes import Replay
-from subgrad.clarke.search import Memory
-from subgrad.clarke.watch import Watch
-from subgrad.kinks import windows as of_windows
-from subgrad.kinks.windows import Windows, adaptive, regular
+from subgrad.clarke.engine import program
+from subgrad.clarke.engine.directions import random_direction
+from subgrad.clarke.engine.function_mode import Watch
+from subgrad.clarke.engine.passes import Replay
+from subgrad.clarke.engine.search import Memory
+from subgrad.clarke.rules import max_pool
+from subgrad.kinks import pooling_windows
+from subgrad.kinks.pooling_windows import Windows, adaptive, regular
 
 IMAGE = torch.zeros(1, 1, 4, 4)
 MAKE: dict[str, Callable[[Tensor], Windows]] = {
@@ -30,9 +31,9 @@ MAKE: dict[str, Callable[[Tensor], Windows]] = {
 
 @pytest.fixture
 def nothing_kept() -> Iterator[None]:
-    of_windows._kept.cache_clear()
+    pooling_windows._kept.cache_clear()
     yield
-    of_windows._kept.cache_clear()
+    pooling_windows._kept.cache_clear()
 
 
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
@@ -85,13 +86,13 @@ def test_windows_that_are_not_plain_memory_are_not_kept(
     make: Callable[[Tensor], Windows], run: Callable[..., None], nothing_kept: None
 ) -> None:
     run(make)
-    assert of_windows._kept.cache_info().currsize == 0
+    assert pooling_windows._kept.cache_info().currsize == 0
 
 
 def test_windows_of_large_images_are_not_kept(nothing_kept: None) -> None:
     regular(torch.zeros(1, 1, 512, 512), [3, 3])
     adaptive(torch.zeros(1, 1, 512, 512), [200, 200])
-    assert of_windows._kept.cache_info().currsize == 0
+    assert pooling_windows._kept.cache_info().currsize == 0
 
 
 @pytest.mark.parametrize("name", POOLINGS)
@@ -101,7 +102,7 @@ def test_few_windows_take_what_many_take(name: str, seed: int, tol: float, monke
     x = integers(torch.float64, "cpu")  # with nan
     gradient = subgrad.grad(lambda x: (pooled(x, POOLINGS[name]).nan_to_num() ** 2).sum(), seed=seed, tol=tol)
     few = [gradient(x) for _ in range(2)]
-    monkeypatch.setattr(pooling, "_FEW", 0)
+    monkeypatch.setattr(max_pool, "_FEW", 0)
     for one in few:
         assert torch.equal(one, gradient(x))
 

@@ -20,8 +20,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import subgrad
 from subgrad.apply.passing import running
 from subgrad.clarke import Refused
-from subgrad.clarke.passes import Look
-from subgrad.clarke.watch import Watch
+from subgrad.clarke.engine.function_mode import Watch
+from subgrad.clarke.engine.passes import Look
 
 Function = Callable[[Tensor], Tensor]
 TRUTH = torch.tensor(True)

@@ -12,7 +12,7 @@ import torch
 
 from subgrad.apply import branches, dispatch, lists
 from subgrad.audit.recording import Recording
-from subgrad.clarke.rules import rules
+from subgrad.clarke.rules.rule_table import rules
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.sets import Jump

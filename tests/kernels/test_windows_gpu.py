@@ -12,8 +12,8 @@ from torch import Tensor
 
 import subgrad
 from subgrad.kernels.windows import OnCuda
-from subgrad.kinks.places import tied_in_windows
-from subgrad.kinks.windows import regular
+from subgrad.kinks.conditions import tied_in_windows
+from subgrad.kinks.pooling_windows import regular
 
 pytestmark = pytest.mark.gpu
 

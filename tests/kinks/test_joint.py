@@ -13,7 +13,7 @@ from subgrad.apply.joint import LEFT_TO_TORCH, REPAIRS
 from subgrad.kinks import KINKS
 from subgrad.kinks.sets import Joint, Jump
 from subgrad.survey.joint import JointCall, joint_calls
-from subgrad.survey.nearby import distance, gradient, gradients_nearby, least
+from subgrad.survey.sampled_gradients import distance, gradient, gradients_nearby, least
 
 ROWS = list(joint_calls())
 KINKED = [row for row in ROWS if isinstance(row.kink.set, Joint)]

@@ -18,7 +18,7 @@ import torch
 from subgrad.kinks.sets import Jump
 from subgrad.report.repro import reproducer
 from subgrad.survey import Finding, Place, places
-from subgrad.survey.shape import shape
+from subgrad.survey.convexity import shape
 
 # What torch breaks since 2.15, and how the function bends there.
 BROKEN: dict[str, str] = json.loads((Path(__file__).parent / "broken.json").read_text())

@@ -20,9 +20,9 @@ from subgrad.apply.executors import Run
 from subgrad.apply.fork_join import Native
 from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_readable, outer_levels, same, through
 from subgrad.apply.plan import Plan
+from subgrad.kinks.conditions import all_pairs, pairs, rounding, tied
 from subgrad.kinks.groups import segment_numbers
-from subgrad.kinks.places import all_pairs, pairs, rounding, tied
-from subgrad.kinks.windows import Windows, adaptive, fractional, of_call, regular
+from subgrad.kinks.pooling_windows import Windows, adaptive, fractional, of_call, regular
 
 Repair = Callable[[Native, Arguments], Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from subgrad.audit.closures import compare
-from subgrad.audit.data import Audit, Count, Row
+from subgrad.audit.call_site import Site
+from subgrad.audit.compare_batch import compare
 from subgrad.audit.effects import Cause, Change, Effect
+from subgrad.audit.result import Audit, Count, Row
 from subgrad.audit.session import Session
-from subgrad.audit.site import Site
 
 __all__ = ["Audit", "Cause", "Change", "Count", "Effect", "Row", "Session", "Site", "audit", "compare"]
 

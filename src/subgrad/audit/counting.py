@@ -15,11 +15,11 @@ from torch._C import _AutoDispatchBelowADInplaceOrView as values
 from subgrad.apply import shortcuts
 from subgrad.apply.branches import Call
 from subgrad.apply.gates import is_readable
-from subgrad.audit.data import DECADES
+from subgrad.audit.result import DECADES
 from subgrad.kernels.cuda_bitmask import is_dense
 from subgrad.kinks import KINKS, Kink
+from subgrad.kinks.pooling_windows import of_call, regular
 from subgrad.kinks.sets import Ball, Joint, Jump, Slopes, Ties
-from subgrad.kinks.windows import of_call, regular
 
 COMPARISONS = tuple(f"{name}.{form}" for name in ("gt", "ge", "lt", "le", "eq", "ne") for form in ("Tensor", "Scalar"))
 # The condition of `where` comes from a comparison, which is counted itself.

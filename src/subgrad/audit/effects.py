@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from subgrad.audit.site import Site
+from subgrad.audit.call_site import Site
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from torch import Tensor
 from subgrad.apply.branches import Call
 from subgrad.apply.compiled import is_compiling
 from subgrad.apply.lines import user_frame
+from subgrad.audit.call_site import Site
 from subgrad.audit.counting import OPERATORS, Found, NotLookedAt, Place, differentiated, found
-from subgrad.audit.data import Count, Row, ordered
 from subgrad.audit.modules import Modules
 from subgrad.audit.recomputing import Recomputed
-from subgrad.audit.site import Site
+from subgrad.audit.result import Count, Row, ordered
 from subgrad.audit.switches import Switchboard
 from subgrad.kinks.kink import USER_NAMES
 

@@ -15,14 +15,14 @@ from subgrad.apply.active import active
 from subgrad.apply.lines import user_frame
 from subgrad.apply.passing import here
 from subgrad.audit import graphs
+from subgrad.audit.attribution import Graph, effects
 from subgrad.audit.backward import INNER, Backward, tell_first
-from subgrad.audit.comparing import Graph, effects
-from subgrad.audit.data import Audit
+from subgrad.audit.call_site import Site
 from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
 from subgrad.audit.recomputing import why_walked_once
 from subgrad.audit.recording import Recording
-from subgrad.audit.site import Site
+from subgrad.audit.result import Audit
 from subgrad.audit.steps import Steps
 from subgrad.audit.switches import Switchboard
 from subgrad.conventions import Convention, convention

@@ -27,9 +27,9 @@ from subgrad.apply.branches import Call
 from subgrad.apply.dispatch import install
 from subgrad.apply.gates import Gate, alias, laid_out, outer_levels, same, through
 from subgrad.apply.plan import plan
+from subgrad.audit.call_site import Site
 from subgrad.audit.counting import COMPARISONS, Found, applying
 from subgrad.audit.graphs import Mark, marks_since
-from subgrad.audit.site import Site
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.sets import Jump

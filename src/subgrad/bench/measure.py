@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from subgrad.bench.apart import Apart, ApartRun
+from subgrad.bench.contender import Clock
 from subgrad.bench.rows import Row
-from subgrad.bench.run import Clock
+from subgrad.bench.worker import Apart, ApartRun
 from subgrad.conventions import Convention, convention
 from subgrad.kernels import front
 

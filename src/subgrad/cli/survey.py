@@ -48,7 +48,7 @@ def _survey(options: argparse.Namespace) -> int:
         from rich.console import Console
         from rich.progress import track
 
-        from subgrad.report.text import summary, survey_table
+        from subgrad.report.survey_text import summary, survey_table
     except ModuleNotFoundError:
         print(
             "subgrad survey draws its table with rich: pip install 'subgrad[cli]', or ask for --json.", file=sys.stderr

@@ -231,7 +231,9 @@ class _Masked(Gate):
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         if cotangent is None:
-            zeros = [_zeros(*like) if needed else None for like, needed in zip(ctx.like, ctx.needs_input_grad, strict=False)]
+            zeros = [
+                _zeros(*like) if needed else None for like, needed in zip(ctx.like, ctx.needs_input_grad, strict=False)
+            ]
             return zeros[0], zeros[1] if len(zeros) > 1 else None, None, None
         found = _recalled(ctx, cotangent)
         both = found if len(found) == 2 else (*found, None) if ctx.first_is_differentiated else (None, *found)

@@ -1,7 +1,8 @@
 // In front of the kernels in Python: a call like one that was planned before is answered here, and no Python runs.
 //
-// A front lies over one kernel in Python, which lies over torch's own. It does not know what conventions mean: the first
-// call of a kind goes to Python, which may note how calls of that kind are to be answered from then on.
+// A front lies over one kernel in Python, which lies over torch's own. It does not know what conventions mean: for the
+// first call of a kind it asks the planner, in Python, how calls of that kind are to be answered from then on; that they
+// are left to the kernel in Python is an answer, too.
 
 #include <Python.h>
 
@@ -77,10 +78,10 @@ struct Mask {
   bool has_two() const { return !std::isnan(high); }
 
   // A comparison with nan is false: so it says who passes where nan does not, and who does not where nan does.
-  Tensor compared(const Tensor& x, const Tensor& place) const {
-    Tensor found = place.defined() ? side(x, place, on_low, between) : side(x, at::Scalar(low), on_low, between);
+  Tensor compared(const Tensor& x) const {
+    Tensor found = side(x, low, on_low, between);
     if (!has_two()) return found;
-    Tensor upper = side(x, at::Scalar(high), on_high, above);
+    Tensor upper = side(x, high, on_high, above);
     // Between the two kinks both must hold for what lies inside, either for what lies outside.
     return between != nan ? found.logical_and_(upper) : found.logical_or_(upper);
   }
@@ -110,8 +111,7 @@ struct Mask {
   }
 
  private:
-  template <typename Place>
-  Tensor side(const Tensor& x, const Place& place, bool on, bool right) const {
+  Tensor side(const Tensor& x, double place, bool on, bool right) const {
     bool with_on = on != nan;
     if (right != nan) return with_on ? at::ge(x, place) : at::gt(x, place);
     return with_on ? at::le(x, place) : at::lt(x, place);
@@ -163,18 +163,15 @@ struct Call {
   bool in_place;
   Stack* stack;
   Mask mask;
-  Tensor place;  // the kink, if it is a tensor
   Tensor anchor;  // where what is kept does not depend on the input
 };
 
-// The operator's value, with a mask for a derivative: on the CPU made of the input, which torch's own keeps as well;
-// elsewhere made at once, as a byte an entry.
+// The operator's value on the CPU, with a mask for a derivative, made of the input, which torch's own keeps as well.
 struct Masked : torch::autograd::Function<Masked> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Call& call) {
     at::AutoDispatchBelowAutograd guard;
     context->saved_data["mask"] = call.mask.packed();
-    const Tensor kept = x.is_cpu() ? (call.in_place ? x.clone() : x) : call.mask.compared(x, call.place);
-    context->save_for_backward({kept});
+    context->save_for_backward({call.in_place ? x.clone() : x});
     if (call.anchor.defined()) context->saved_data["anchor"] = call.anchor;
     call.op.callBoxed(call.stack);
     if (call.in_place) context->mark_dirty({x});
@@ -188,12 +185,9 @@ struct Masked : torch::autograd::Function<Masked> {
     if (at::GradMode::is_enabled()) {
       auto& data = context->saved_data;
       const Tensor anchor = data.count("anchor") ? data["anchor"].toTensor() : Anchor::apply(saved);
-      const bool is_made = saved.scalar_type() == at::kBool;
-      const Tensor compared = is_made ? saved : mask.compared(saved.detach(), Tensor());
       // A sum over nothing is 0.0, which taken away leaves every bit.
-      return {mask.applied(compared, cotangent).sub(anchor.sum()), Tensor()};
+      return {mask.applied(mask.compared(saved.detach()), cotangent).sub(anchor.sum()), Tensor()};
     }
-    if (saved.scalar_type() == at::kBool) return {mask.applied(saved, cotangent), Tensor()};
     if (is_one_loop(saved, cotangent)) {
       if (saved.scalar_type() == at::kFloat) {
         if (const auto range = mask.range<float>()) return {weighed(saved, cotangent, *range), Tensor()};
@@ -201,7 +195,7 @@ struct Masked : torch::autograd::Function<Masked> {
         if (const auto range = mask.range<double>()) return {weighed(saved, cotangent, *range), Tensor()};
       }
     }
-    return {mask.applied(mask.compared(saved.detach(), Tensor()), cotangent), Tensor()};
+    return {mask.applied(mask.compared(saved.detach()), cotangent), Tensor()};
   }
 };
 
@@ -421,29 +415,39 @@ Weighing& weighing() {
   return *only;
 }
 
-// A packed mask: a bit an entry is kept.
+// A packed mask: a bit an entry is kept, or two, as `Codes` has them. The second result, an empty tensor, depends on the
+// input: with it second derivatives are zeros, not missing.
 struct Packed : torch::autograd::Function<Packed> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Compiled* write, int64_t coding,
-                        bool in_place, const Tensor* anchor) {
+  static variable_list forward(AutogradContext* context, const Tensor& x, const Compiled* write, int64_t coding,
+                               int64_t bits, bool in_place) {
     at::AutoDispatchBelowAutograd guard;
-    const Tensor out = in_place ? x : at::empty_like(x);
-    const Tensor codes = at::empty({x.numel() / 8}, x.options().dtype(at::kByte));
+    const Tensor out = in_place ? x : at::empty_like(x), anchor = at::empty({0});
+    const Tensor codes = at::empty({bytes(x.numel(), bits, write->entries)}, x.options().dtype(at::kByte));
     (*write)({x, x, out, codes}, x.numel());
-    context->save_for_backward({codes});
+    context->set_materialize_grads(false);
+    context->save_for_backward({codes, anchor});
     context->saved_data["coding"] = coding;
-    context->saved_data["anchor"] = *anchor;
     context->saved_data["sizes"] = out.sizes();
     context->saved_data["strides"] = out.strides();
+    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
     if (in_place) context->mark_dirty({x});
-    return out;
+    return {out, anchor};
+  }
+
+  static int64_t bytes(int64_t size, int64_t bits, int64_t block) {
+    return bits == 1 ? size / 8 : 2 * ((size + 127) / 128 * 16) + (size + block - 1) / block;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
-    const Tensor codes = context->get_saved_variables()[0], cotangent = cotangents[0];
-    if (!cotangent.defined()) return variable_list(5);
+    const auto kept = context->get_saved_variables();
+    const Tensor codes = kept[0], cotangent = cotangents[0];
     auto& saved = context->saved_data;
     const int64_t coding = saved["coding"].toInt();
     const auto sizes = saved["sizes"].toIntVector(), strides = saved["strides"].toIntVector();
+    if (!cotangent.defined()) {
+      const auto dtype = static_cast<c10::ScalarType>(saved["dtype"].toInt());
+      return {at::zeros(sizes, codes.options().dtype(dtype)), Tensor(), Tensor(), Tensor(), Tensor()};
+    }
     const bool lies_alike = cotangent.sizes() == sizes && cotangent.strides() == strides;
     if (lies_alike && !at::GradMode::is_enabled() && is_plain(cotangent, codes)) {
       if (const Compiled* weigh = weighing().find(Weighing::key(coding, cotangent))) {
@@ -454,7 +458,7 @@ struct Packed : torch::autograd::Function<Packed> {
     }
     py::gil_scoped_acquire gil;
     const auto in_python = py::reinterpret_borrow<py::object>(weighing().in_python);
-    const auto gradient = in_python(coding, cotangent, codes, saved["anchor"].toTensor(), py::tuple(py::cast(sizes)),
+    const auto gradient = in_python(coding, cotangent, codes, kept[1], py::tuple(py::cast(sizes)),
                                     py::tuple(py::cast(strides)));
     return {gradient.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
@@ -553,15 +557,17 @@ struct Kernel {
 
 // What to do with calls of a kind.
 struct Answer {
+  bool in_python = false;  // leave them to the kernel in Python
   std::shared_ptr<const Kernel> kernel;  // torch's own; null for a mask
   std::shared_ptr<const Compiled> write;  // for a packed one; null for another
-  int64_t coding = 0;
+  int64_t coding = 0, bits = 1;
   c10::DeviceIndex device = -1;
   std::optional<std::vector<Scalar>> numbers;  // for it, in place of all that follow the first argument
   Mask mask{};
   int place = -1;  // which argument is the kink, if it is a tensor
   bool is_clamp = false;  // whether the value is an entry held within the range that passes
-  int64_t smallest = 0, below = 0;  // entries
+  bool is_anchored = false;  // whether second derivatives are zeros, as torch's own, and not missing
+  int64_t smallest = 0, below = INT64_MAX;  // entries
 
   bool is_for(int64_t entries) const { return smallest <= entries && entries < below; }
 };
@@ -646,16 +652,17 @@ class Conventions {
 
 Conventions conventions;
 std::atomic<bool> is_on{true};
+constexpr int64_t MOST_FLAGS = 1 << 18;  // as in `codes.py`
 
-constexpr size_t MOST = 16;  // kinds of calls that one front knows; bounds may change with every call
+constexpr size_t MOST = 256;  // kinds of calls that one front knows; bounds may change with every call
 
 class Front {
  public:
-  Front(const std::string& name, const std::string& overload, const std::string& key, bool in_place)
+  Front(const std::string& name, const std::string& overload, const std::string& key, bool in_place, py::object planner)
       : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str())),
         key_(c10::parseDispatchKey(key)),
         in_place_(in_place),
-        is_relu_(name.rfind("aten::relu", 0) == 0),
+        planner_(std::move(planner)),
         torchs_own_(std::make_shared<const Kernel>(op_, key_)) {}
 
   // Lie over what is registered now; for good, and without the warning of torch, which is not used to it.
@@ -668,22 +675,6 @@ class Front {
     // Never given back: the dispatcher outlives Python, whose objects a front holds.
     new std::shared_ptr<Front>(front);
     front->cover();
-  }
-
-  // How to answer calls like the one under way: whether it is to be called once more, and answered so itself. What is
-  // kept for the backward must not differ between the first call and another: `checkpoint` compares.
-  bool note(Answer answer) {
-    if (asking_ == nullptr || asking_->front != this || asking_->is_told) return false;
-    asking_->is_told = true;
-    const bool is_again = asking_->outer != nullptr && asking_->outer->front == this;  // told once, and not recalled
-    if (is_again || !asking_->is_known || !answer.is_for(asking_->entries)) return false;
-    auto kept = std::make_shared<const Answer>(std::move(answer));
-    Known known{conventions.around(), std::move(asking_->kinds), std::move(kept)};
-    std::vector<Known> forgotten;
-    std::lock_guard<std::mutex> held(mutex_);
-    if (known_.size() >= MOST) forgotten.swap(known_);
-    known_.push_back(std::move(known));
-    return true;
   }
 
   void forget() {
@@ -701,9 +692,9 @@ class Front {
     for (const IValue& each : args) met(each);
     if (!met.is_plain || !is_on) return (*in_python_)(keys, stack);
     if (!met.is_differentiated_now()) return (*torchs_own_)(keys, stack);
-    const auto answer = recalled(args[0].toTensor().numel(), args);
-    if (!answer) {
-      const Asking asking(this, args);
+    auto answer = recalled(args[0].toTensor().numel(), args);
+    if (!answer) answer = asked(args);
+    if (!answer || answer->in_python) {
       (*in_python_)(keys, stack);
     } else if (answer->kernel == nullptr) {
       const bool is_done = answer->write ? packed(*answer, args, stack, count) : masked(*answer, args, stack);
@@ -775,7 +766,7 @@ class Front {
         }
       }
       if (answer != nullptr && answer->is_clamp && Clamped::is_for(self) && !(in_place_ && is_shared(self))) {
-        const Tensor anchor = is_relu_ ? Anchor::apply(self) : Tensor();
+        const Tensor anchor = answer->is_anchored ? Anchor::apply(self) : Tensor();
         Tensor out = Clamped::apply(self, &answer->mask, in_place_, &anchor);
         if constexpr (std::is_same_v<Result, Tensor>) return out;
         else return self;
@@ -784,27 +775,45 @@ class Front {
     return c10::impl::BoxedKernelWrapper<Result(Self, Rest...)>::call(boxed_, op_, keys, self, rest...);
   }
 
-  // A call on its way through Python, of this thread.
-  struct Asking {
-    Asking(const Front* of, c10::ArrayRef<IValue> args)
-        : front(of), outer(asking_), entries(args[0].toTensor().numel()) {
-      for (const IValue& each : args) {
-        const auto kind = Kind::of(each);
-        is_known = is_known && kind.has_value();
-        if (is_known) kinds.push_back(*kind);
-      }
-      asking_ = this;
-    }
-    ~Asking() { asking_ = outer; }
-    Asking(const Asking&) = delete;
-    Asking& operator=(const Asking&) = delete;
-
-    const Front* front;
-    Asking* outer;
-    int64_t entries;
+  // The planner's answer to a call of a new kind; null where it raises, as the kernel in Python then does.
+  std::shared_ptr<const Answer> asked(c10::ArrayRef<IValue> args) {
     std::vector<Kind> kinds;
-    bool is_known = true, is_told = false;
-  };
+    for (const IValue& each : args) {
+      const auto kind = Kind::of(each);
+      if (!kind) return nullptr;
+      kinds.push_back(*kind);
+    }
+    py::gil_scoped_acquire gil;
+    const py::object convention = conventions.around();
+    std::shared_ptr<const Answer> answer;
+    try {
+      py::tuple given(args.size() + 1);
+      given[0] = convention;
+      for (size_t i = 0; i < args.size(); ++i) given[i + 1] = in_python(args[i]);
+      const py::object found = planner_(*given);
+      if (found.is_none()) return nullptr;
+      answer = found.cast<std::shared_ptr<Answer>>();
+    } catch (py::error_already_set&) {
+      return nullptr;
+    }
+    if (!answer->is_for(args[0].toTensor().numel())) return nullptr;
+    std::optional<Known> forgotten;  // freed last: what Python does then must not meet the lock
+    std::lock_guard<std::mutex> held(mutex_);
+    if (known_.size() >= MOST) {
+      forgotten = std::move(known_.front());
+      known_.erase(known_.begin());
+    }
+    known_.push_back({convention, std::move(kinds), answer});
+    return answer;
+  }
+
+  static py::object in_python(const IValue& value) {
+    if (value.isTensor()) return py::cast(value.toTensor());
+    if (value.isDouble()) return py::float_(value.toDouble());
+    if (value.isInt()) return py::int_(value.toInt());
+    if (value.isBool()) return py::bool_(value.toBool());
+    return py::none();
+  }
 
   template <typename... Args>
   std::shared_ptr<const Answer> recalled(int64_t entries, const Args&... args) {
@@ -825,8 +834,8 @@ class Front {
     const Tensor x = args[0].toTensor();
     if (!x.is_non_overlapping_and_dense() || (in_place_ && is_shared(x))) return false;
     if (x.device().index() != answer.device || !Compiled::is_for(x)) return false;
-    const Tensor anchor = Anchor::apply(x);
-    Tensor out = Packed::apply(x, answer.write.get(), answer.coding, in_place_, &anchor);
+    if (answer.bits == 2 && x.numel() > MOST_FLAGS * answer.write->entries) return false;
+    Tensor out = Packed::apply(x, answer.write.get(), answer.coding, answer.bits, in_place_)[0];
     torch::jit::drop(*stack, count);
     stack->emplace_back(std::move(out));
     return true;
@@ -836,15 +845,13 @@ class Front {
     const Tensor x = args[0].toTensor();
     if (in_place_ && (is_shared(x) || !x.is_non_overlapping_and_dense())) return false;
     Mask mask = answer.mask;
-    Tensor place;
     if (answer.place >= 0) {
-      place = args[answer.place].toTensor();
-      if (place.is_cpu()) mask.low = place.item().toDouble();
+      mask.low = args[answer.place].toTensor().item().toDouble();
       if (std::isnan(mask.low)) return false;
     }
     // The operator takes its arguments from the stack, and leaves there what it wrote.
-    const Tensor anchor = in_place_ || !x.is_cpu() ? Anchor::apply(x) : Tensor();
-    Tensor out = Masked::apply(x, Call{op_, in_place_, stack, mask, place, anchor});
+    const Tensor anchor = in_place_ ? Anchor::apply(x) : Tensor();
+    Tensor out = Masked::apply(x, Call{op_, in_place_, stack, mask, anchor});
     torch::jit::drop(*stack, 1);
     stack->emplace_back(std::move(out));
     return true;
@@ -853,16 +860,21 @@ class Front {
   const OperatorHandle op_;
   const DispatchKey key_;
   const bool in_place_;
-  const bool is_relu_;  // of which torch has a second derivative, zeros; of clamps it has none
+  const py::object planner_;
   const std::shared_ptr<const Kernel> torchs_own_;
   std::optional<Kernel> in_python_;
   c10::BoxedKernel boxed_;  // this front
   std::mutex mutex_;  // taken last, and nothing is waited for under it
   std::vector<Known> known_;
-  static thread_local Asking* asking_;
 };
 
-thread_local Front::Asking* Front::asking_ = nullptr;
+std::shared_ptr<Answer> between(int64_t smallest, int64_t below, bool in_python = false) {
+  auto answer = std::make_shared<Answer>();
+  answer->smallest = smallest;
+  answer->below = below;
+  answer->in_python = in_python;
+  return answer;
+}
 
 Scalar number_of(const py::handle& number) {
   if (py::isinstance<py::bool_>(number)) return number.cast<bool>();
@@ -884,48 +896,46 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<pooling::Windows>(module, "Windows").def(py::init<const std::vector<int64_t>&>());
   module.def("pool", &pooling::pool, py::call_guard<py::gil_scoped_release>());
   module.def("spread", &pooling::spread, py::call_guard<py::gil_scoped_release>());
+  py::class_<Answer, std::shared_ptr<Answer>>(module, "Answer");
   py::class_<Front, std::shared_ptr<Front>>(module, "Front")
-      .def(py::init<const std::string&, const std::string&, const std::string&, bool>())
+      .def(py::init<const std::string&, const std::string&, const std::string&, bool, py::object>())
       .def("cover", [](const std::shared_ptr<Front>& front) { Front::cover(front); })
       .def("forget", &Front::forget)
-      .def("note_torchs_own",
-           [](Front& front, int64_t below) {
-             Answer answer;
-             answer.kernel = front.torchs_own();
-             answer.below = below;
-             return front.note(std::move(answer));
+      .def("in_python", [](Front&, int64_t smallest, int64_t below) { return between(smallest, below, true); })
+      .def("torchs_own",
+           [](Front& front, int64_t smallest, int64_t below) {
+             const auto answer = between(smallest, below);
+             answer->kernel = front.torchs_own();
+             return answer;
            })
-      .def("note_other",
-           [](Front& front, const Front& other, const py::sequence& numbers, int64_t below) {
-             Answer answer;
-             answer.kernel = other.torchs_own();
-             answer.numbers.emplace();
-             for (const py::handle& each : numbers) answer.numbers->push_back(number_of(each));
-             answer.below = below;
-             return front.note(std::move(answer));
+      .def("other",
+           [](Front&, const Front& other, const py::sequence& numbers, int64_t smallest, int64_t below) {
+             const auto answer = between(smallest, below);
+             answer->kernel = other.torchs_own();
+             answer->numbers.emplace();
+             for (const py::handle& each : numbers) answer->numbers->push_back(number_of(each));
+             return answer;
            })
-      .def("note_packed",
-           [](Front& front, const Tensor& x, const py::tuple& write, const py::tuple& weigh, py::object in_python,
-              int64_t coding, int64_t smallest) {
-             if (!Driver::get()) return false;
+      .def("packed",
+           [](Front&, const Tensor& x, const py::tuple& write, const py::tuple& weigh, py::object in_python,
+              int64_t coding, int64_t bits, int64_t smallest, int64_t below) {
+             const auto answer = between(smallest, below, !Driver::get());
+             if (answer->in_python) return answer;
              weighing().know(Weighing::key(coding, x), Compiled::of(weigh));
              if (weighing().in_python == nullptr) weighing().in_python = in_python.release().ptr();
-             Answer answer;
-             answer.write = std::make_shared<const Compiled>(Compiled::of(write));
-             answer.coding = coding;
-             answer.device = x.device().index();
-             answer.smallest = smallest;
-             answer.below = INT64_MAX;
-             return front.note(std::move(answer));
+             answer->write = std::make_shared<const Compiled>(Compiled::of(write));
+             answer->coding = coding;
+             answer->bits = bits;
+             answer->device = x.device().index();
+             return answer;
            })
-      .def("note_masked", [](Front& front, double low, double high, const std::vector<bool>& passes, int place,
-                             bool is_clamp, int64_t below) {
-        Answer answer;
-        answer.mask = {low, high, passes[0], passes[1], passes[2], passes[3], passes[4], passes[5]};
-        answer.place = place;
-        answer.is_clamp = is_clamp && CLAMPS_AS_TORCH;
-        answer.smallest = 1;
-        answer.below = below;
-        return front.note(std::move(answer));
+      .def("masked", [](Front&, double low, double high, const std::vector<bool>& passes, int place, bool is_clamp,
+                        bool is_anchored) {
+        const auto answer = between(1, INT64_MAX);
+        answer->mask = {low, high, passes[0], passes[1], passes[2], passes[3], passes[4], passes[5]};
+        answer->place = place;
+        answer->is_clamp = is_clamp && CLAMPS_AS_TORCH;
+        answer->is_anchored = is_anchored;
+        return answer;
       });
 }

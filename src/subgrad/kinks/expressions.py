@@ -1,6 +1,6 @@
 """Expressions of an operator's own arguments, as the table writes them: ``"min < max"``, ``"alpha * scale"``.
 
-Besides the arguments they may name the functions of `places`.
+Besides the arguments they may name the functions of `conditions`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from functools import cache
 from types import CodeType
 from typing import Any
 
-from subgrad.kinks import places
+from subgrad.kinks import conditions
 
 Expression = str
-_PLACES = {name: getattr(places, name) for name in places.__all__}
+_CONDITIONS = {name: getattr(conditions, name) for name in conditions.__all__}
 
 
 def evaluate(expression: Expression, arguments: Mapping[str, Any]) -> Any:
     """The value of an expression of the table for the arguments of one call."""
-    return eval(_compiled(expression), dict(_PLACES), arguments)
+    return eval(_compiled(expression), dict(_CONDITIONS), arguments)
 
 
 def number(slope: float | Expression, arguments: Mapping[str, Any]) -> Any:
@@ -33,4 +33,4 @@ def _compiled(expression: Expression) -> CodeType:
 
 def names(slope: float | Expression) -> set[str]:
     """The arguments that a slope of the table depends on."""
-    return set(_compiled(slope).co_names) - set(_PLACES) if isinstance(slope, str) else set()
+    return set(_compiled(slope).co_names) - set(_CONDITIONS) if isinstance(slope, str) else set()

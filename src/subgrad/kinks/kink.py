@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from subgrad.kinks.conditions import WORDS
 from subgrad.kinks.expressions import Expression, evaluate, names
-from subgrad.kinks.places import WORDS
 from subgrad.kinks.rounded import in_dtype
 from subgrad.kinks.sets import Ball, Joint, Set, Slopes, Ties
 
@@ -23,7 +23,7 @@ class Kink:
     Attributes:
         op: the dispatcher overload, without its namespace: ``"clamp.Tensor"``.
         at: where ``self`` lies for a corner (``"min"``), else a condition on the arguments (``"self == other"``), in
-            which the words of `places` may occur.
+            which the words of `conditions` may occur.
         set: the set of generalised derivatives.
         torch: what torch picks in reverse mode: ``"left"`` or ``"right"`` or a number for slopes, the candidates that
             share the cotangent for ties, ``"least"`` or ``"one"`` of the vertices for joint kinks, ``None`` for what is

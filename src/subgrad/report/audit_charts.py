@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from subgrad.audit.data import DECADES, Audit
 from subgrad.audit.effects import Effect
+from subgrad.audit.result import DECADES, Audit
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 860, 240, 64, 28, 10
 # Told apart also by those who see few colours (Okabe and Ito).

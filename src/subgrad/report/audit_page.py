@@ -9,8 +9,8 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 
-from subgrad.audit.data import Audit, Row
 from subgrad.audit.effects import Effect
+from subgrad.audit.result import Audit, Row
 from subgrad.report import audit_charts as charts
 from subgrad.report.audit_text import NUMBERS, cells, columns, noted, shown, summary
 

@@ -6,7 +6,7 @@ import io
 import shutil
 from typing import TYPE_CHECKING
 
-from subgrad.audit.data import Audit, Row
+from subgrad.audit.result import Audit, Row
 
 if TYPE_CHECKING:
     from rich.table import Table

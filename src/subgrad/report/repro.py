@@ -17,8 +17,8 @@ from torch import Tensor
 from subgrad.apply.use import use
 from subgrad.kinks.joint_samples import AFFECTED
 from subgrad.kinks.overloads import overload, with_defaults
+from subgrad.survey.convexity import CONCAVE, CONVEX, FIRST_ORDER, SMOOTH, shape
 from subgrad.survey.measure import NEAR, Finding, Place
-from subgrad.survey.shape import CONCAVE, CONVEX, FIRST_ORDER, SMOOTH, shape
 
 NOTES = "https://docs.pytorch.org/docs/stable/notes/autograd.html#gradients-for-non-differentiable-functions"
 # The rules of the notes that decide here, word for word.

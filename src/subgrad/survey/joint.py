@@ -14,7 +14,7 @@ from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.joint_samples import AFFECTED
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
-from subgrad.survey.nearby import gradients_nearby, least
+from subgrad.survey.sampled_gradients import gradients_nearby, least
 
 # An element: the entries of each argument, flattened.
 Entries = Mapping[str, tuple[float, ...]]

@@ -1,0 +1,103 @@
+"""What a program does a little further along a direction: it answers where derivatives cannot, and tells jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from subgrad.clarke.engine.certificate import jumps
+from subgrad.clarke.engine.duals import carrying_tangents
+from subgrad.clarke.engine.errors import Refused
+from subgrad.clarke.engine.passes import Decide, NotFollowed, Site
+from subgrad.clarke.engine.program import Program, Vector
+
+# A run on answers that no point gives may go anywhere.
+NOT_FOLLOWED = (NotFollowed, RuntimeError, ValueError, IndexError)
+STEPS = {torch.float64: (2.0**-20, 2.0**-24), torch.float32: (2.0**-8, 2.0**-10), torch.bfloat16: (2.0**-3, 2.0**-4)}
+STEPS_IN_DOUBLE = 2.0**-17, 2.0**-21
+MOST = 1 << 20  # sites of one run
+
+
+def answers_nearby(program: Program, ahead: Vector, count: int = 1, cuts: bool = False) -> list[list[tuple[Site, Any]]]:
+    """What every site answers at points a little further on; in double precision if the program can be run so.
+
+    Where derivatives are cut, only tangents tell what depends on the leaves.
+    """
+    if program.may_be_widened:
+        try:
+            return [_noted(program, ahead, step, True, cuts) for step in STEPS_IN_DOUBLE[:count]]
+        except Exception as error:  # some operator, or the program itself, does not take double precision
+            if isinstance(error, Refused):
+                raise
+    dtype = min((leaf.dtype for leaf in program.leaves), key=lambda each: -torch.finfo(each).eps)
+    steps = STEPS.get(dtype, STEPS[torch.bfloat16])
+    return [_noted(program, ahead, step, False, cuts) for step in steps[:count]]
+
+
+def _noted(program: Program, ahead: Vector, step: float, wide: bool, cuts: bool) -> list[tuple[Site, Any]]:
+    current = Decide(0.0, is_nearby=True, most=MOST)
+    with carrying_tangents() if cuts else nullcontext():
+        program.nearby(current, ahead, step, wide)
+    return current.noted
+
+
+def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: float, turned: Sequence[str]) -> None:
+    """Where comparisons turn, the program may jump on the other side of the point: values there must come back."""
+    eps = torch.finfo(value.dtype).eps
+    here, step = float(value), -(eps**0.5)
+    behind = float(program.moved(ahead, step, wide=False))
+    apart = abs(behind - here)
+    if apart > 64 * eps * (abs(here) + abs(behind)) + 8 * abs(step * slope):
+        behind = float(program.moved(ahead, step / 8, wide=False))
+        if abs(behind - here) > max(apart / 2, 64 * eps * (abs(here) + abs(behind))):
+            raise jumps(here, behind, turned)
+
+
+def check_reaches(program: Program, ahead: Vector, value: Tensor, slope: float) -> None:
+    """Values along a direction must come to that of the point."""
+    eps = torch.finfo(value.dtype).eps
+    here, step = float(value), eps**0.75
+    ahead_of = float(program.moved(ahead, step, wide=False))
+    if abs(ahead_of - here) > 64 * eps * (abs(here) + abs(ahead_of)) + 8 * abs(step * slope):
+        nearer = float(program.moved(ahead, step / 8, wide=False))
+        if abs(nearer - here) > max(abs(ahead_of - here) / 2, 64 * eps * (abs(here) + abs(nearer))):
+            raise jumps(here, ahead_of, [program.line])
+
+
+def check_continuity_sharply(program: Program, ahead: Vector, slope: float, turned: Sequence[str]) -> None:
+    """The same of values on both sides, in double precision if the program can be run so."""
+    eps = max((torch.finfo(leaf.dtype).eps for leaf in program.leaves), default=0.0)
+    wide, step = program.may_be_widened, eps**0.5
+    try:
+        apart = _apart(program, ahead, step, wide)
+    except Exception as error:  # some operator, or the program itself, does not take double precision
+        if not wide or isinstance(error, Refused):
+            raise
+        wide = False
+        apart = _apart(program, ahead, step, wide)
+    eps = torch.finfo(torch.float64).eps if wide else eps
+    if apart.gap > 64 * eps * apart.size + 8 * step * abs(slope):
+        nearer = _apart(program, ahead, step / 8, wide)
+        if nearer.gap > max(apart.gap / 2, 64 * eps * nearer.size):
+            raise jumps(nearer.below, nearer.above, turned)
+
+
+class _Apart(NamedTuple):
+    below: float
+    above: float
+
+    @property
+    def gap(self) -> float:
+        return abs(self.above - self.below)
+
+    @property
+    def size(self) -> float:
+        return abs(self.above) + abs(self.below)
+
+
+def _apart(program: Program, ahead: Vector, step: float, wide: bool) -> _Apart:
+    return _Apart(*(float(program.moved(ahead, side * step, wide)) for side in (-1, 1)))

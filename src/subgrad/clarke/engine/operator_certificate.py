@@ -1,0 +1,154 @@
+"""The certificate of one operator: its own values, a little further along its operands' tangents, against its tangent.
+
+Nothing here knows a rule. Values are those of torch's own operator, in double precision, at u + t u' for four small t;
+quotients of them that all agree tell the derivative, entry by entry. Where they do not agree, as with another kink
+between them, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.branches import Call
+from subgrad.clarke.engine.duals import parts, tangent, values, with_tangent
+
+MANY = 1 << 14  # entries: of what is larger so many are held against values, of those that were decided
+STEP = 2.0**-24  # of the operands' size, in double precision
+SHARES = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}  # what rounding allows
+
+
+def is_floating(each: Any) -> bool:
+    return isinstance(each, Tensor) and each.is_floating_point()
+
+
+def contradicted(call: Call, outputs: Sequence[tuple[int, Tensor]], is_entrywise: bool) -> Tensor | None:
+    """A flag: some output moves otherwise than its tangent says; None if there is nothing to compare."""
+    slopes = [(number, tangent(out), out.dtype) for number, out in outputs]
+    moving = [(number, slope, dtype) for number, slope, dtype in slopes if slope is not None and slope.numel()]
+    if not moving:
+        return None
+    with torch.no_grad():
+        along = Along(call)
+        rest = 0.0 if is_entrywise else along.length
+        one, here = along.at(1), along.at(0)
+        # As nearly always; two more values are needed to tell a contradiction. A device is not waited for.
+        if all(
+            slope.is_cpu and _agrees(_output(one, number), _output(here, number), along.step, slope, rest, dtype)
+            for number, slope, dtype in moving
+        ):
+            return None
+        near = [one, along.at(0.5), along.at(0.25), here]
+        flags = [
+            _differs([_output(each, number) for each in near], along.step, slope, rest, dtype)
+            for number, slope, dtype in moving
+        ]
+    return torch.stack(flags).any()
+
+
+def part_of(call: Call, names: Sequence[str], pick: Callable[[Tensor], Tensor]) -> Call:
+    """The call with a part of some operands."""
+    return replace(call, arguments={**call.arguments, **{name: picked(call.arguments[name], pick) for name in names}})
+
+
+def picked(tensor: Tensor, pick: Callable[[Tensor], Tensor]) -> Tensor:
+    value, moved = parts(tensor)
+    with values():
+        value, moved = pick(value), None if moved is None else pick(moved)
+    return value if moved is None else with_tangent(value, moved)
+
+
+def decided_entries(call: Call, out: Tensor, decided: Tensor) -> tuple[Call, Tensor]:
+    """Of a large call that works entry by entry those entries that were decided, or some of them."""
+    names = [name for name in call.op.tensor_names if isinstance(call.arguments[name], Tensor)]
+    shapes = [call.arguments[name].shape for name in names]
+    if torch.broadcast_shapes(*shapes) != out.shape:
+        return call, out
+    with values():
+        where = some_of(decided.expand(out.shape).flatten(), MANY)
+
+    def pick(each: Tensor) -> Tensor:
+        return each.expand(out.shape).reshape(-1)[where] if each.ndim else each
+
+    return part_of(call, names, pick), picked(out, pick)
+
+
+def some_of(mask: Tensor, most: int) -> Tensor:
+    """The positions of entries that are set, spread over all of them. A device is not waited for.
+
+    There it is always ``most``: some of them twice if fewer are set, and the last position if none is.
+    """
+    if mask.is_cpu:
+        found = mask.nonzero().squeeze(1)
+        return found[:: 1 + len(found) // most]
+    before = mask.cumsum(0, dtype=torch.int32)
+    wanted = 1 + torch.arange(most, device=mask.device) * before[-1] // most
+    return torch.searchsorted(before, wanted.int()).clamp_(max=mask.numel() - 1)
+
+
+def _output(out: Any, number: int) -> Tensor:
+    return out if isinstance(out, Tensor) else out[number]
+
+
+class Along:
+    """The operator's values at operands moved by parts of a step times their tangents.
+
+    Attributes:
+        length: the largest tangent.
+        step: small beside the operands.
+    """
+
+    def __init__(self, call: Call):
+        self.call = call
+        operands = {name: parts(each) for name, each in call.arguments.items() if is_floating(each)}
+        with values():
+            self.here = {name: x.double() for name, (x, _) in operands.items()}
+            self.ahead = {name: ahead.double() for name, (_, ahead) in operands.items() if ahead is not None}
+            lengths = [_largest(each) for each in self.ahead.values() if each.numel()]
+            sizes = [_largest(each.nan_to_num(0, 0, 0)) for each in self.here.values() if each.numel()]
+            self.length = torch.stack(lengths).amax() if lengths else torch.zeros((), dtype=torch.float64)
+            size = torch.stack([each.to(self.length.device) for each in sizes]).amax()
+            self.step = STEP * torch.where((self.length > 0) & (size > 0), size / self.length, 1.0)
+
+    def at(self, part: float) -> Any:
+        with values():
+            moved = {name: self._moved(x, self.ahead.get(name), part) for name, x in self.here.items()}
+            return self.call.native({**self.call.arguments, **moved})
+
+    def _moved(self, x: Tensor, ahead: Tensor | None, part: float) -> Tensor:
+        return x if ahead is None or part == 0 else torch.addcmul(x, ahead, self.step.to(x.device), value=part)
+
+
+def _largest(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, torch.inf)
+
+
+def _agrees(one: Tensor, here: Tensor, step: Tensor, slope: Tensor, rest: Any, dtype: torch.dtype) -> Tensor:
+    """Whether the quotient of two values is the slope everywhere."""
+    with values():
+        one, here, step, slope = one.double(), here.double(), step.to(one.device), slope.double()
+        quotient = (one - here) / step
+        noise = 16 * torch.finfo(torch.float64).eps * (one.abs() / step + slope.abs()) + 1e-6 * rest
+        return ((quotient - slope).abs() <= SHARES.get(dtype, 1e-4) * slope.abs() + noise).all()
+
+
+def _differs(near: list[Tensor], step: Tensor, slope: Tensor, rest: Any, dtype: torch.dtype) -> Tensor:
+    """Whether quotients agree with each other, somewhere, and not with the slope."""
+    with values():
+        one, two, three, here = (each.double() for each in near)
+        step, slope = step.to(one.device), slope.double()
+        first, second = (one - two) / (step / 2), (two - three) / (step / 4)
+        noise = 16 * torch.finfo(torch.float64).eps * (one.abs() + slope.abs() * step) / (step / 4)
+        noise = noise + 1e-6 * rest + 4 * torch.finfo(torch.float64).smallest_normal * 2.0**-52 / (step / 4)
+        allowed = SHARES.get(dtype, 1e-4) * (second.abs() + slope.abs()) + noise
+        last = (three - here) / (step / 4)  # which differs, be it by little, if another kink lies in between
+        is_near = (last - second).abs() <= 1e-6 * (second.abs() + slope.abs()) + noise
+        is_known = ((first - second).abs() <= allowed) & is_near
+        # In few bits sums over many entries are known to what rounding leaves of the largest.
+        limits = torch.finfo(dtype)
+        blur = 64 * limits.eps * rest + 4 * limits.smallest_normal * limits.eps
+        return (is_known & ((second - slope).abs() > 4 * allowed + blur)).any()

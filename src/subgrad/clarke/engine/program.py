@@ -1,0 +1,311 @@
+"""A program that can be run in each of the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from subgrad.apply import branches
+from subgrad.apply.active import Scope
+from subgrad.apply.passing import running
+from subgrad.clarke.engine.directions import Direction
+from subgrad.clarke.engine.double_precision import NARROW, standing_in
+from subgrad.clarke.engine.duals import carries_tangents, dual
+from subgrad.clarke.engine.environment import eager, generator_states, without_fast_paths
+from subgrad.clarke.engine.errors import Refused, here, where_raised
+from subgrad.clarke.engine.function_mode import Watch
+from subgrad.clarke.engine.passes import RULES, Beside, Decide, Look, Replay
+from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
+from subgrad.clarke.rules.rule_table import rules
+from subgrad.conventions import Convention
+
+Vector = Sequence[Tensor]  # one tensor for each leaf
+_TORCH = Convention("torch")  # while rules of passes decide, no convention does
+
+
+@dataclass
+class Program:
+    """A program and what it is differentiated in.
+
+    Attributes:
+        call: runs it with tensors in the place of the leaves; returns its value and whatever else.
+        leaves: where it is evaluated.
+        line: at which it begins.
+        held: the program holds the leaves itself, as a module its parameters: they get their tangents in place.
+        copied: it writes into its arguments, and is given copies.
+        trusts_custom: derivatives of custom functions are taken as they are given.
+        generators: of random numbers, and their states before the first run.
+        drawn: their states after one run.
+        is_random: it draws random numbers.
+        is_known: it has been run once.
+        differentiates: it takes gradients itself, for which it needs leaves that require them.
+        narrows: it computes in less than double precision, or may do so with numbers that it reads.
+        is_watched: it calls what is done in another way in every pass.
+        value: of the plain run.
+    """
+
+    call: Callable[[list[Tensor]], tuple[Any, Any]]
+    leaves: list[Tensor]
+    line: str
+    held: bool = False
+    copied: bool = False
+    trusts_custom: bool = False
+    generators: list[Any] = field(default_factory=list)
+    drawn: list[Any] = field(default_factory=list)
+    is_random: bool = False
+    is_known: bool = False
+    differentiates: bool = False
+    narrows: bool = False
+    is_watched: bool = False
+    value: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        _prepare()
+        if carries_tangents():
+            raise Refused(f"The gradient of a whole program, at {here()}, cannot be taken inside that of another.")
+        if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
+            raise Refused(
+                f"The gradient of a whole program, at {here()}, cannot be taken inside torch.func transforms."
+            )
+        for device in {leaf.device.type for leaf in self.leaves}:
+            if device.upper() not in branches.BACKENDS:
+                raise Refused(f"No rules are registered for tensors on {device}, as given at {here()}.")
+        for leaf in self.leaves:
+            if not leaf.is_floating_point():
+                raise Refused(f"Only real floating-point tensors have a gradient, not {leaf.dtype}, at {here()}.")
+        if not self.held:
+            with torch.inference_mode(False):  # what was made in it cannot be recorded
+                self.leaves = [leaf.clone() if leaf.is_inference() else leaf for leaf in self.leaves]
+        self.generators = generator_states(self.leaves)
+        self.written = Written(self.leaves)
+
+    @contextmanager
+    def as_after_one_run(self) -> Iterator[None]:
+        """In the end all that the program writes into is as after one run; as before it if anything is raised."""
+        try:
+            yield
+        except BaseException:
+            self.rewind()
+            raise
+        self.written.settle()
+        for generator, state in self.drawn:
+            generator.set_state(state)
+
+    def plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
+        """Run it to be differentiated in reverse mode; the leaves that it met, its value and the rest."""
+        try:
+            found = self._plain(current)
+        except (RuntimeError, WritesIntoArgument) as error:
+            if not self._is_about_to_copy(error):
+                raise
+            self.rewind()
+            if isinstance(current, Look):
+                current.sites.clear()
+                current.leaks.clear()
+            found = self._plain(current)
+        self._note_one_run()
+        self.value = found[1].detach() if isinstance(found[1], Tensor) else None
+        if isinstance(current, Look):
+            self.differentiates, self.narrows = current.differentiates, current.narrows or bool(current.reads)
+            self.is_watched = current.is_watched
+        return found
+
+    def _note_one_run(self) -> None:
+        self.is_known = True
+        self.written.note_one_run()
+        self.drawn = generator_states(self.leaves)
+        self.is_random = any(not torch.equal(a, b) for (_, a), (_, b) in zip(self.generators, self.drawn, strict=True))
+
+    def _is_about_to_copy(self, error: Exception) -> bool:
+        """Whether the program writes into its arguments, and is given copies from now on."""
+        if self.copied or not (
+            isinstance(error, WritesIntoArgument) or "leaf Variable that requires grad" in str(error)
+        ):
+            return False
+        if self.held:
+            raise Refused(f"The program writes into what it is differentiated in, at {where_raised(error)}.") from None
+        self.copied = True
+        return True
+
+    def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
+        leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
+        current.keep = self.written.keep
+        with torch.enable_grad(), Scope(_TORCH), eager(), running(current), _watching(current):
+            given = [leaf.clone() for leaf in leaves] if self.copied else leaves
+            value, aux = self.call(given)
+        return leaves, value, aux
+
+    def with_tangents(self, current: Decide, direction: Vector) -> tuple[Any, Any]:
+        """Run it on values and tangents; the value with its tangent, and the rest."""
+        current.factors = direction.factors(self.leaves) if isinstance(direction, Direction) else {}
+        try:
+            with torch.no_grad():
+                return self._forward(current, self._duals(self.leaves, direction))
+        except WritesIntoArgument as error:
+            self._is_about_to_copy(error)
+            raise MustLook from None
+        finally:
+            self.is_watched |= current.is_watched
+
+    def with_both(self, current: Decide, direction: Vector) -> tuple[list[Tensor], Any]:
+        """Run it on values and tangents while recording its graph, which costs more: the leaves and the value."""
+        leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
+        with torch.no_grad() if self.held else torch.enable_grad():
+            duals = self._duals(leaves, direction)
+        with torch.enable_grad():
+            return leaves, self._forward(current, duals)[0]
+
+    def nearby(self, current: Decide, direction: Vector, step: float, wide: bool) -> None:
+        """Run it a little further on, to meet the same sites: with a graph, or with tangents if these are carried."""
+        leaves = self._moved_leaves(direction, step, wide)
+        if carries_tangents():
+            leaves = [dual(leaf, ahead.to(leaf)) for leaf, ahead in zip(leaves, direction, strict=True)]
+        else:
+            leaves = [leaf.requires_grad_() for leaf in leaves]
+        with torch.set_grad_enabled(not carries_tangents()):
+            self._forward(current, [leaf.clone() for leaf in leaves] if self.copied else leaves, wide)
+
+    def _forward(self, current: Decide, duals: list[Tensor], wide: bool = False) -> tuple[Any, Any]:
+        self.rewind()
+        current.keep = self.written.keep
+        others = self._others(duals)
+        with Scope(_TORCH), eager(), running(current), Watch(current), standing_in(others, wide), without_fast_paths():
+            try:
+                return self.call(duals)
+            except (NotImplementedError, RuntimeError) as error:
+                if isinstance(error, Refused) or not _is_about_forward_mode(error):
+                    raise
+                line = where_raised(error)
+                raise Refused(f"At {line} torch has no forward mode, and we have no rule: {error}") from error
+
+    def _duals(self, leaves: list[Tensor], direction: Vector) -> list[Tensor]:
+        if self.held:
+            for leaf, ahead in zip(leaves, direction, strict=True):
+                leaf.copy_(dual(leaf.detach(), ahead))  # the same values, and a tangent
+            return leaves
+        # What is written into would change the direction as well.
+        copied = [
+            (leaf.clone(), ahead.clone()) if self.copied else (leaf, ahead)
+            for leaf, ahead in zip(leaves, direction, strict=True)
+        ]
+        return [dual(*each) for each in copied]
+
+    @property
+    def may_be_widened(self) -> bool:
+        """Whether to run it in double precision would say more; random numbers must not be other ones."""
+        is_narrow = self.narrows or any(leaf.dtype in NARROW for leaf in self.leaves)
+        return is_narrow and (not self.is_random or self._draws_the_same)
+
+    @cached_property
+    def _draws_the_same(self) -> bool:
+        """Whether the program returns the same in double precision, to what single precision tells."""
+        if not isinstance(self.value, Tensor) or self.value.numel() != 1:
+            return False
+        try:
+            wide = float(self.moved([torch.zeros_like(leaf) for leaf in self.leaves], 0.0, wide=True))
+        except Exception:  # some operator, or the program itself, does not take double precision
+            return False
+        value = float(self.value)
+        return abs(wide - value) <= 1e-3 * abs(value)
+
+    def evaluate(self) -> tuple[Any, Any]:
+        """Its value, and the rest."""
+        _, value, aux = self.plain(Look(0.0))
+        return pytree.tree_map_only(Tensor, Tensor.detach, (value, aux))
+
+    def moved(self, direction: Vector, step: float, wide: bool, beside: tuple[Vector, float] | None = None) -> Any:
+        """The value a little further on, and beside, in double precision if it is to be wide."""
+        leaves = self._moved_leaves(direction, step, wide)
+        for leaf, across in zip(leaves, beside[0] if beside else (), strict=False):
+            leaf.add_(across, alpha=beside[1])  # type: ignore[index]
+        leaves = [leaf.requires_grad_(self.differentiates) for leaf in leaves]
+        self.rewind()
+        grad = torch.set_grad_enabled(self.differentiates)
+        with grad, Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+            out = self.call(leaves)[0]
+        return out.detach() if isinstance(out, Tensor) else pytree.tree_map_only(Tensor, Tensor.detach, out)
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """A run at another point, for its values alone."""
+        if self.is_known and not (self.written or self.is_watched):  # earlier passes have seen that it is plain
+            yield
+            return
+        current = Beside(self.written.keep)
+        with running(current), Watch(current):
+            yield
+
+    def gradient_nearby(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
+        """Torch's own gradient a little further on."""
+        leaves = [leaf.requires_grad_() for leaf in self._moved_leaves(direction, step, wide)]
+        self.rewind()
+        with torch.enable_grad(), Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+            value = self.call([leaf.clone() for leaf in leaves] if self.copied else leaves)[0]
+        found = gradient_of(value, leaves)
+        return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
+
+    def _moved_leaves(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
+        pairs = zip(self.leaves, direction, strict=True)
+        if wide:
+            return [leaf.detach().to(torch.float64, copy=True).add_(ahead, alpha=step) for leaf, ahead in pairs]
+        return [leaf.detach() + step * ahead for leaf, ahead in pairs]
+
+    def _others(self, leaves: list[Tensor]) -> dict[int, Tensor]:
+        """What stands for leaves that the program holds itself."""
+        if not self.held or leaves is self.leaves:
+            return {}
+        return {id(leaf): other for leaf, other in zip(self.leaves, leaves, strict=True)}
+
+    def replay(self, decided: Decide) -> tuple[tuple[Tensor | None, ...], Any]:
+        self.rewind()
+        current = Replay(decided.script, is_watched=decided.is_watched)
+        leaves, value, _ = self.plain(current)
+        current.finish()
+        return gradient_of(value, leaves), value.detach()
+
+    def rewind(self) -> None:
+        torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
+        self.written.restore()
+        for generator, state in self.generators:
+            generator.set_state(state)
+
+
+def _watching(current: Look | Replay) -> AbstractContextManager[Any]:
+    """To watch every call takes time, which a replay of calls that were all seen to be plain can do without."""
+    return nullcontext() if isinstance(current, Replay) and not current.is_watched else Watch(current)
+
+
+class MustLook(Exception):  # noqa: N818
+    """A plain run is needed after all."""
+
+
+_is_prepared = False
+
+
+def _prepare() -> None:
+    """Once per process."""
+    global _is_prepared
+    if _is_prepared:
+        return
+    if not RULES:
+        RULES.update(rules())
+    branches.install(RULES)
+    _is_prepared = True  # last: until then other threads come here too, and wait while kernels are registered
+
+
+def gradient_of(value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    if not value.requires_grad:
+        return tuple(None for _ in leaves)
+    ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
+    return torch.autograd.grad(value, leaves, ones, allow_unused=True)
+
+
+def _is_about_forward_mode(error: Exception) -> bool:
+    return any(words in str(error) for words in ("forward AD", "forward mode AD", "forward-mode", "jvp"))
