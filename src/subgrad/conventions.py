@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
@@ -178,12 +177,9 @@ def convention(like: str | Convention) -> Convention:
     if isinstance(like, str) and like in _NAMED:
         return _NAMED[like]
     made = like if isinstance(like, Convention) else Convention(like)
-    return _first_equal(made)
-
-
-@lru_cache(maxsize=1024)
-def _first_equal(made: Convention) -> Convention:
-    return made
+    if len(_EQUAL) > 1024:
+        _EQUAL.clear()
+    return _EQUAL.setdefault(made, made)
 
 
 def _rule_name(name: object) -> str:
@@ -213,3 +209,4 @@ def _outside(choice: float, spot: Spot) -> str:
 
 
 _NAMED = {name: Convention(name) for name in RULES}
+_EQUAL: dict[Convention, Convention] = {each: each for each in _NAMED.values()}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from subgrad.apply.operators import Operator
+from subgrad.apply.operators import Operator, overload_of
 from subgrad.conventions import Convention
 
 Arguments = Mapping[str, Any]
@@ -43,7 +43,8 @@ class Call:
     @cached_property
     def arguments(self) -> dict[str, Any]:
         """All of them, by name."""
-        return self.op.bind(self.args, self.kwargs)
+        is_op = self.form in (self.op.op, self.op.in_place)
+        return (self.op if is_op else overload_of(self.form)).bind(self.args, self.kwargs)
 
     def native(self, arguments: Arguments | None = None) -> Any:
         """Torch's own kernel, in place if that was called; of a composite the one that it calls.

@@ -16,16 +16,17 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 
-from subgrad.apply import compiled, executors, lists, passing
-from subgrad.apply.active import active
+from subgrad.apply import current_pass, executors, foreach
 from subgrad.apply.call import Call, Originals
+from subgrad.apply.checkpoint import tie_checkpoints
 from subgrad.apply.fork_join import ForkJoin
-from subgrad.apply.joint import REPAIRS, TieSharing
-from subgrad.apply.layouts import Jagged
+from subgrad.apply.jagged import Jagged
 from subgrad.apply.native import Native
 from subgrad.apply.operators import Operator, operator
 from subgrad.apply.plan import may_change
-from subgrad.apply.recompute import tie_checkpoints
+from subgrad.apply.scopes import active
+from subgrad.apply.tie_sharing import REPAIRS, TieSharing
+from subgrad.apply.torch_compile import guards
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
@@ -70,7 +71,7 @@ def install(convention: Convention | None = None) -> None:
             convention = None
         else:
             _prepare()
-        compiled.remember_unguarded_graphs()
+        guards.remember_unguarded_graphs()
         with _quietly():
             for key in _originals:
                 _register(key, convention)
@@ -130,7 +131,7 @@ def _register(key: str, convention: Convention | None) -> None:
         if (key, op.op) in REGISTERED or not _is_needed(op, key, convention):
             continue
         for form, kernel in _kernels(op, key).items():
-            compiled.keep_from_being_compiled(kernel)
+            guards.keep_from_being_compiled(kernel)
             REGISTERED[key, form] = kernel
             _library.impl(form, kernel, key, with_keyset=True, allow_override=True)
             _fronts.get(key, {}).get(form, _nothing)()
@@ -144,7 +145,7 @@ def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     forms = [form for form in (op.op, op.in_place) if form is not None]
     kernels = {form: _kernel(op, form, originals) for form in forms}
     kernels |= {form: _kernel_without_indices(op, form, originals) for form in _without_indices(op, key)}
-    return kernels | {form: lists.kernel(op.op, form, _original(form, key)) for form in lists.forms(op.op)}
+    return kernels | {form: foreach.kernel(op.op, form, _original(form, key)) for form in foreach.forms(op.op)}
 
 
 # Composites of torch's that return no indices, of which what they call makes 8 bytes an output.
@@ -175,8 +176,8 @@ def _kernel(op: Operator, form: str, originals: Originals) -> Callable[..., Any]
     original = originals[form]
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        convention = compiled.convention_of_call(args)
-        if not convention.interferes or not compiled.is_differentiated(args):
+        convention = guards.convention_of_call(args)
+        if not convention.interferes or not guards.is_differentiated(args):
             return original(keyset, *args, **kwargs)
         return executors.run(Call(op, form, originals, convention, keyset, args, kwargs))
 
@@ -188,7 +189,7 @@ def _kernel_without_indices(op: Operator, form: str, originals: Originals) -> Ca
     original, planned = originals[form], _kernel(op, form, originals)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        is_left = compiled.is_compiling() or passing.here.current is not None
+        is_left = guards.is_compiling() or current_pass.here.current is not None
         return (original if is_left else planned)(keyset, *args, **kwargs)
 
     return kernel

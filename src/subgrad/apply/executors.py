@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from subgrad.apply.call import Call
-from subgrad.apply.compiled import is_compiling
 from subgrad.apply.plan import Plan, plan
+from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.conventions import Convention
 
 # Runs a call; NotImplemented where it turns out that another executor has to.
@@ -47,6 +47,7 @@ MOST = 4096  # kinds of calls that are remembered; bounds may change with every 
 Found = tuple[Convention, Plan, int, Run]  # the plan under a convention, the number of the executor, and how it runs it
 _found: dict[tuple[Any, ...], Found] = {}
 _sizes: list[Callable[[], int]] = []
+when_forgotten: list[Callable[[], None]] = []  # who remembers what executors answered
 
 
 def run(call: Call) -> Any:
@@ -82,6 +83,8 @@ def _accepted(planned: Plan, call: Call, first: int) -> Found:
 def forget() -> None:
     """Ask all executors again."""
     _found.clear()
+    for each in when_forgotten:
+        each()
 
 
 def split_sizes_at(smallest: Callable[[], int]) -> None:

@@ -22,9 +22,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from subgrad.apply.call import Arguments, Call
-from subgrad.apply.executors import Run
-from subgrad.apply.gates import (
+from subgrad.apply.autograd_nodes import (
     Gate,
     alias,
     are_known_absent,
@@ -35,6 +33,8 @@ from subgrad.apply.gates import (
     same,
     through,
 )
+from subgrad.apply.call import Arguments, Call
+from subgrad.apply.executors import Run
 from subgrad.apply.plan import Choice, Plan
 from subgrad.kinks.overloads import overload
 

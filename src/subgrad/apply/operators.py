@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -100,6 +100,12 @@ def operator(op: str) -> Operator:
 
 
 _OPERATORS = {op: Operator(op) for op in KINKS.overloads}
+
+
+@cache
+def overload_of(op: str) -> Operator:
+    """Any overload, in the table or not."""
+    return Operator(op)
 
 
 def exists(op: str) -> bool:

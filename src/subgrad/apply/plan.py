@@ -13,8 +13,8 @@ from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeA
 from torch.autograd import forward_ad
 from torch.torch_version import TorchVersion
 
+from subgrad.apply.autograd_nodes import are_known_absent, is_readable
 from subgrad.apply.call import Arguments
-from subgrad.apply.gates import are_known_absent, is_readable
 from subgrad.apply.operators import Operator, operator
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import Kink

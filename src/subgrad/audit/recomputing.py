@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch._C._autograd import _top_saved_tensors_default_hooks  # pyright: ignore[reportAttributeAccessIssue]
 
-from subgrad.apply.passing import running
+from subgrad.apply.current_pass import running
 from subgrad.audit.graphs import saved_hooks
 from subgrad.audit.switches import Switchboard
 

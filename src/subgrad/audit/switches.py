@@ -22,11 +22,11 @@ from torch._C import _AutoDispatchBelowADInplaceOrView as values
 from torch._C._autograd import _get_sequence_nr
 from torch.autograd import forward_ad
 
-from subgrad.apply.active import Scope, active
-from subgrad.apply.branches import Call
+from subgrad.apply.autograd_nodes import Gate, alias, laid_out, outer_levels, same, through
 from subgrad.apply.dispatch import install
-from subgrad.apply.gates import Gate, alias, laid_out, outer_levels, same, through
+from subgrad.apply.pass_kernels import Call
 from subgrad.apply.plan import plan
+from subgrad.apply.scopes import Scope, active
 from subgrad.audit.call_site import Site
 from subgrad.audit.counting import COMPARISONS, Found, applying
 from subgrad.audit.graphs import Mark, marks_since

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from subgrad.apply import compiled
+from subgrad.apply.autograd_nodes import Gate, alias, below_autograd, laid_out, outer_levels, overwritten, through
 from subgrad.apply.call import Call
 from subgrad.apply.executors import Run
-from subgrad.apply.gates import Gate, alias, below_autograd, laid_out, outer_levels, overwritten, through
 from subgrad.apply.plan import Plan
-from subgrad.kernels.masked import Mask
-from subgrad.kernels.pieces import STRAIGHT, coding_of, only_given, rows_between
+from subgrad.apply.torch_compile import guards
+from subgrad.kernels.pass_mask import Mask
+from subgrad.kernels.piecewise import STRAIGHT, coding_of, only_given, rows_between
 from subgrad.kinks.overloads import overload
 
 
@@ -28,7 +28,7 @@ class CompiledMask:
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
         op, arguments = call.op.op, call.arguments
-        if not plan.choices or plan.names != {"self"} or not compiled.is_compiling():
+        if not plan.choices or plan.names != {"self"} or not guards.is_compiling():
             return None
         if forward_ad._current_level >= 0 or arguments["self"].layout is not torch.strided:
             return None

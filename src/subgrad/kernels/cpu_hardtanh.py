@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from subgrad.apply.autograd_nodes import below_autograd, is_memory
 from subgrad.apply.call import Call
 from subgrad.apply.executors import Run
-from subgrad.apply.gates import below_autograd, is_memory
 from subgrad.apply.plan import Plan
-from subgrad.kernels.pieces import Straight, is_number_for, only_given, rows_between
+from subgrad.kernels.piecewise import Straight, is_number_for, only_given, rows_between
 
 CLAMPS = ("clamp", "clamp_min", "clamp_max")
 
@@ -27,15 +27,14 @@ class CpuHardtanh:
     """See `Executor`."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
-        x = call.args[0]
-        if not plan.choices or not plan.is_blocked or plan.names != {"self"} or forward_ad._current_level >= 0:
+        x, rows = call.args[0], rows_between(call.op.op)
+        if not plan.choices or not (rows or call.op.op in CLAMPS) or forward_ad._current_level >= 0:
             return None
-        if not x.is_cpu or not is_memory(x):
+        if not plan.is_blocked or plan.names != {"self"} or not x.is_cpu or not is_memory(x):
             return None
-        if call.op.op in CLAMPS:
-            return _clamp_in_place if call.in_place else _clamp
-        rows = rows_between(call.op.op)
-        return partial(_select, rows) if rows and not call.in_place else None
+        if rows:
+            return None if call.in_place else partial(_select, rows)
+        return _clamp_in_place if call.in_place else _clamp
 
     def gains(self, op: str, key: str) -> bool:
         return False

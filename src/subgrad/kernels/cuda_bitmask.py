@@ -20,14 +20,14 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from subgrad.apply import dispatch, executors
+from subgrad.apply.autograd_nodes import Gate, is_memory
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
-from subgrad.apply.gates import Gate, is_memory
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import Plan
-from subgrad.kernels.codes import Codes
-from subgrad.kernels.launch import Compiled, compiled, launch, triton_kernels
-from subgrad.kernels.pieces import (
+from subgrad.kernels.bit_planes import Codes
+from subgrad.kernels.native import build
+from subgrad.kernels.piecewise import (
     BETWEEN_TENSORS,
     ONE,
     STRAIGHT,
@@ -39,6 +39,7 @@ from subgrad.kernels.pieces import (
     only_given,
     rows_between,
 )
+from subgrad.kernels.triton_launch import Compiled, compiled, launch, triton_kernels
 from subgrad.kinks.overloads import overload
 
 MODES = ("auto", "always", "never")
@@ -50,8 +51,6 @@ Given = tuple[tuple[Tensor, ...], tuple[int, ...], tuple[Any, ...]]  # tensors, 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
 
 _mode = "auto"
-_is_in_python = True
-when_asked_again: list[Callable[[], None]] = []  # called when the mode has changed
 
 
 def set_packed(mode: str) -> None:
@@ -66,22 +65,14 @@ def set_packed(mode: str) -> None:
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r} of packed masks. Known: {', '.join(MODES)}.")
     _mode = mode
-    for forget in when_asked_again:
-        forget()
     dispatch.ask_again()
 
 
 def smallest() -> int:
     """From this size on bit masks are used where torch's own kernels would do."""
     if _mode == "auto":
-        return SMALLEST_IN_PYTHON if _is_in_python else SMALLEST
+        return SMALLEST if build.is_used() else SMALLEST_IN_PYTHON
     return 1 if _mode == "always" else sys.maxsize
-
-
-def set_in_python(is_in_python: bool) -> None:
-    """Whether masks are written by kernels that Python launches, or C++."""
-    global _is_in_python
-    _is_in_python = is_in_python
 
 
 @dataclass(frozen=True)

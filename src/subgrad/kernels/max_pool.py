@@ -1,6 +1,6 @@
 """Max-pooling whose tied entries share: the forward keeps a bit for each entry of a window, and nothing else.
 
-On CUDA by the kernels in `triton_max_pool.py`; on the CPU, where the C++ part is built, by the loops in `pooling.h`.
+On CUDA by the kernels in `triton_max_pool.py`; on the CPU, where the C++ part is built, by those in `cpu_max_pool.h`.
 
 Torch keeps the input and an index of 8 bytes an output. Neither way is the device waited for, and the gradient is
 written in one pass, in an order that is always the same.
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from subgrad.apply.autograd_nodes import Gate, alias, is_memory, outer_levels, through
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
-from subgrad.apply.gates import Gate, alias, is_memory, outer_levels, through
 from subgrad.apply.plan import Plan
-from subgrad.kernels import front
 from subgrad.kernels.cuda_bitmask import DTYPES
-from subgrad.kernels.launch import launch, triton_kernels
+from subgrad.kernels.native import build
+from subgrad.kernels.triton_launch import launch, triton_kernels
 
 # How many entries a program does, and in how many warps; `benchmarks/max_pool.py --tiles` compares them.
 TILES = ((1024, 4), (2048, 4), (2048, 8), (512, 4))
@@ -253,10 +253,10 @@ class MaxPool:
             return None
         if x.dtype not in DTYPES or not is_memory(x):
             return None
-        return None if (triton_kernels() if x.is_cuda else front.loops() if x.is_cpu else None) is None else _run
+        return None if (triton_kernels() if x.is_cuda else build.loops() if x.is_cpu else None) is None else _run
 
     def gains(self, op: str, key: str) -> bool:
-        keys = ("AutogradCUDA",) if front.loops() is None else ("AutogradCUDA", "AutogradCPU")
+        keys = ("AutogradCUDA",) if build.loops() is None else ("AutogradCUDA", "AutogradCPU")
         return op in POOLINGS and key in keys and triton_kernels() is not None
 
 
@@ -347,7 +347,7 @@ def _is_by_loops(x: Tensor) -> bool:
 
 
 def _loops() -> Any:
-    found = front.built()
+    found = build.built()
     assert found is not None  # or nothing was kept for its backward
     return found
 

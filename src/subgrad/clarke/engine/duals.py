@@ -13,7 +13,7 @@ from torch import _VF, Tensor, strided
 from torch._C import _AutoDispatchBelowADInplaceOrView as values
 from torch.autograd import forward_ad
 
-from subgrad.apply.gates import Gate, alias, through
+from subgrad.apply.autograd_nodes import Gate, alias, through
 
 __all__ = [
     "carries_tangents",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
 
-from subgrad.apply.branches import Call
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.directions import NotGeneric
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, tangent, values
 from subgrad.clarke.engine.errors import Refused, here

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "loops.h"
+#include "cpu_clamp.h"
 
 namespace pooling {
 namespace {

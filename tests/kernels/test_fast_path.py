@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import subgrad
-from subgrad.apply import dispatch
+from subgrad.apply import dispatch, executors
 from subgrad.cli import main
-from subgrad.kernels import front
+from subgrad.kernels.native import build
 
-pytestmark = pytest.mark.skipif(not front.is_used(), reason="needs `subgrad build`, and so a C++ compiler")
+pytestmark = pytest.mark.skipif(not build.is_used(), reason="needs `subgrad build`, and so a C++ compiler")
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +216,7 @@ def test_what_is_overwritten_fails_as_with_torch() -> None:
 def test_checkpoints_keep_the_same_the_first_time_and_later(use_reentrant: bool) -> None:
     for name in ("clamp", "relu", "relu6", "maximum, number", "leaky_relu"):
         x = torch.tensor([-1.0, 0.0, 0.5, 2.0], requires_grad=True)
-        front.forget_notes()
+        executors.forget()
         with subgrad.use("right"):
             out = checkpoint(lambda x, call=CALLS[name]: call(x) * 2, x, use_reentrant=use_reentrant)
             (found,) = torch.autograd.grad(out, x, torch.arange(1.0, 5)) if not use_reentrant else (None,)
@@ -284,7 +284,7 @@ def test_without_it_all_is_the_same(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_loaded_is_told_and_left(tmp_path: Path) -> None:
-    broken = tmp_path / "subgrad" / front.library().name
+    broken = tmp_path / "subgrad" / build.library().name
     broken.parent.mkdir()
     broken.write_bytes(b"no library")
     done = run(SHOWN, TORCH_EXTENSIONS_DIR=str(tmp_path))
@@ -295,14 +295,14 @@ def test_what_cannot_be_loaded_is_told_and_left(tmp_path: Path) -> None:
 
 def test_building_twice_builds_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build"]) == 0
-    assert capsys.readouterr().out == f"Built already: {front.library()}\n"
+    assert capsys.readouterr().out == f"Built already: {build.library()}\n"
 
 
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
         ({"CXX": "no-such-compiler"}, "there is no C++ compiler: 'no-such-compiler' is not found."),
-        ({"CXX": "false"}, "front.cpp does not compile here: "),
+        ({"CXX": "false"}, "fast_path.cpp does not compile here: "),
     ],
 )
 def test_what_is_missing_is_named(variables: dict[str, str], message: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from kernels.windows import LAYOUTS, NAMES, POOLINGS, distinct, integers, pooled
 from torch import Tensor
 
 import subgrad
-from subgrad.kernels.windows import OnCuda
+from subgrad.kernels.cuda_window_scan import OnCuda
 from subgrad.kinks.conditions import tied_in_windows
 from subgrad.kinks.pooling_windows import regular
 

@@ -11,8 +11,8 @@ from kernels.calls import assert_same_bits, cotangent
 import subgrad
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
-from subgrad.kernels.packed import _weigh_by_torch
-from subgrad.kernels.pieces import BETWEEN_TENSORS, ONE, PRODUCT, STRAIGHT, ZERO, Coding, Weight, as_bits, coding_of
+from subgrad.kernels.cuda_bitmask import _weigh_by_torch
+from subgrad.kernels.piecewise import BETWEEN_TENSORS, ONE, PRODUCT, STRAIGHT, ZERO, Coding, Weight, as_bits, coding_of
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
 

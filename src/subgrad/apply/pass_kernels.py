@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, _ops
 from torch._C import DispatchKey
 
-from subgrad.apply import compiled, dispatch
+from subgrad.apply import dispatch
+from subgrad.apply.current_pass import KEY, NAME, here
 from subgrad.apply.operators import Operator, exists
-from subgrad.apply.passing import KEY, NAME, here
+from subgrad.apply.torch_compile import guards
 from subgrad.kinks.overloads import overload
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS")
@@ -108,7 +109,7 @@ def _let_others_through() -> torch.library.Library:
 
 def _register(library: torch.library.Library, form: str, op: str) -> None:
     kernel = _kernel(Operator(op), form)
-    compiled.keep_from_being_compiled(kernel)
+    guards.keep_from_being_compiled(kernel)
     library.impl(form, kernel, NAME, with_keyset=True)
     overload(form)._uncache_dispatch(KEY)
 

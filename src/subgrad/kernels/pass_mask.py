@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.plan import Plan
-from subgrad.kernels.pieces import ONE, ZERO, Coding
+from subgrad.kernels.piecewise import ONE, ZERO, Coding
 
 # By whether an entry on the kink, and one above it, pass (an entry below does the opposite of the latter).
 _PASSES: dict[tuple[bool, bool], Callable[..., Tensor]] = {

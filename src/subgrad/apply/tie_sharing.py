@@ -15,10 +15,19 @@ import torch
 from torch import Tensor
 
 from subgrad.apply import large_windows
+from subgrad.apply.autograd_nodes import (
+    Gate,
+    alias,
+    are_known_absent,
+    below_autograd,
+    is_readable,
+    outer_levels,
+    same,
+    through,
+)
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.fork_join import Native
-from subgrad.apply.gates import Gate, alias, are_known_absent, below_autograd, is_readable, outer_levels, same, through
 from subgrad.apply.plan import Plan
 from subgrad.kinks.conditions import all_pairs, pairs, rounding, tied
 from subgrad.kinks.groups import segment_numbers

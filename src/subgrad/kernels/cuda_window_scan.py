@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.apply.autograd_nodes import is_memory, is_readable
 from subgrad.apply.call import Arguments
-from subgrad.apply.gates import is_memory, is_readable
 from subgrad.kernels.cuda_bitmask import DTYPES
-from subgrad.kernels.launch import launch, triton_kernels
+from subgrad.kernels.triton_launch import launch, triton_kernels
 from subgrad.kinks.pooling_windows import of_call, regular
 
 _BLOCK = 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from subgrad.kernels.codes import MOST_FLAGS, Codes
+from subgrad.kernels.bit_planes import MOST_FLAGS, Codes
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 1000, 1 << 20, (1 << 28) + 5, 1 << 32])

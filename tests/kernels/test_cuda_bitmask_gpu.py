@@ -12,7 +12,7 @@ from kernels.fronts import without_front
 from torch import Tensor
 
 import subgrad
-from subgrad.kernels import codes, packed, set_packed
+from subgrad.kernels import bit_planes, cuda_bitmask, set_packed
 
 pytestmark = pytest.mark.gpu
 
@@ -110,7 +110,7 @@ def test_blocks_with_kinks_beside_blocks_without(
 ) -> None:
     """What a block without kinks leaves as it is may hold anything: here, ones."""
     if not has_flags:
-        monkeypatch.setattr(codes, "MOST_FLAGS", 0)
+        monkeypatch.setattr(bit_planes, "MOST_FLAGS", 0)
     x = 0.75 + torch.rand(50_001, device="cuda").to(dtype) / 4  # on no kink
     for place, number in ((12_345, 0.0), (23_456, 0.5), (34_567, -1.0), (34_568, 2.0), (49_999, float("nan"))):
         x[place] = number
@@ -266,7 +266,7 @@ def test_saved_tensor_hooks_see_the_codes(name: str, convention: str, size: int)
 
 
 def test_without_triton_the_plain_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "triton_kernels", lambda: None)
+    monkeypatch.setattr(cuda_bitmask, "triton_kernels", lambda: None)
     x = torch.tensor([-1.0, 0.0, 1.0], device="cuda", requires_grad=True)
     with subgrad.use("mean"):
         out = torch.relu(x)
@@ -276,7 +276,7 @@ def test_without_triton_the_plain_path_is_taken(monkeypatch: pytest.MonkeyPatch)
 
 def test_small_calls_are_left_to_torch_where_it_is_right() -> None:
     set_packed("auto")
-    small, large = (torch.randn(size, device="cuda", requires_grad=True) for size in (16, packed.SMALLEST))
+    small, large = (torch.randn(size, device="cuda", requires_grad=True) for size in (16, cuda_bitmask.SMALLEST))
     with subgrad.use("min-norm"):
         assert not is_packed(torch.relu(small))
         assert is_packed(torch.relu(large))

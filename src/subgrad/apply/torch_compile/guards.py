@@ -20,7 +20,7 @@ from torch._C._dynamo import eval_frame
 from torch._guards import Guard, TracingContext
 from torch.autograd import forward_ad
 
-from subgrad.apply.active import active, around, is_chosen_inside
+from subgrad.apply.scopes import active, around, is_chosen_inside
 from subgrad.conventions import Convention
 from subgrad.version import __version__
 

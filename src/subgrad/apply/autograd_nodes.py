@@ -35,6 +35,7 @@ __all__ = [
 class Gate(_SingleLevelFunction):
     """A function with derivatives of its own at one level of autograd."""
 
+    apply: Any
     # Compiled autograd asks for it, and only torch.autograd.Function has it.
     _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch.utils import checkpoint
 
-from subgrad.apply.active import Scope, active
-from subgrad.apply.passing import Pass, fork, running
+from subgrad.apply.current_pass import Pass, fork, running
+from subgrad.apply.scopes import Scope, active
 from subgrad.conventions import Convention
 
 

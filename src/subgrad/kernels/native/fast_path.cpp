@@ -1,6 +1,6 @@
-// In front of the kernels in Python: a call like one that was planned before is answered here, and no Python runs.
+// In path of the kernels in Python: a call like one that was planned before is answered here, and no Python runs.
 //
-// A front lies over one kernel in Python, which lies over torch's own. It does not know what conventions mean: for the
+// A path lies over one kernel in Python, which lies over torch's own. It does not know what conventions mean: for the
 // first call of a kind it asks the planner, in Python, how calls of that kind are to be answered from then on; that they
 // are left to the kernel in Python is an answer, too.
 
@@ -19,8 +19,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
-#include "loops.h"
-#include "pooling.h"
+#include "cpu_clamp.h"
+#include "cpu_max_pool.h"
 
 #if defined(__linux__)
 #include <dlfcn.h>
@@ -337,7 +337,7 @@ struct Driver {
 
 // A kernel of Triton's: for a size that 16 divides, and tensors that lie at multiples of 16 bytes.
 struct Compiled {
-  enum { TENSOR, SIZE, NUMBER };  // as in `launch.py`
+  enum { TENSOR, SIZE, NUMBER };  // as in `triton_launch.py`
 
   uint64_t function;
   unsigned threads, shared;
@@ -415,7 +415,7 @@ Weighing& weighing() {
   return *only;
 }
 
-// A packed mask: a bit an entry is kept, or two, as `Codes` has them. The second result, an empty tensor, depends on the
+// A packed mask: a bit an entry is kept, or two, as `BitPlanes` has them. The second result, an empty tensor, depends on the
 // input: with it second derivatives are zeros, not missing.
 struct Packed : torch::autograd::Function<Packed> {
   static variable_list forward(AutogradContext* context, const Tensor& x, const Compiled* write, int64_t coding,
@@ -474,7 +474,7 @@ struct Packed : torch::autograd::Function<Packed> {
 };
 
 // As torch tells it, but asked for without a call where a tensor is no view: calls that miss every cache are most of
-// what a front takes.
+// what a path takes.
 const torch::autograd::AutogradMeta* autograd_of(const Tensor& tensor) {
   return static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
 }
@@ -610,7 +610,7 @@ struct Met {
   bool is_plain, is_differentiated = false;
 };
 
-// The convention in force here, as `apply.active` has it.
+// The convention in force here, as `apply.scopes` has it.
 class Conventions {
  public:
   PyObject *scopes, *attribute, *module, *fallback;
@@ -627,7 +627,7 @@ class Conventions {
   }
 
   // Only to compare with. To wait for Python at every call takes longer than all the rest, so that it is asked only
-  // after a change: `apply.active` tells of those it makes, and Python counts how often a thread changes its context,
+  // after a change: `apply.scopes` tells of those it makes, and Python counts how often a thread changes its context,
   // as tasks do that take turns.
   const PyObject* recognised() const {
     struct Found {
@@ -652,13 +652,13 @@ class Conventions {
 
 Conventions conventions;
 std::atomic<bool> is_on{true};
-constexpr int64_t MOST_FLAGS = 1 << 18;  // as in `codes.py`
+constexpr int64_t MOST_FLAGS = 1 << 18;  // as in `bit_planes.py`
 
-constexpr size_t MOST = 256;  // kinds of calls that one front knows; bounds may change with every call
+constexpr size_t MOST = 256;  // kinds of calls that one path knows; bounds may change with every call
 
-class Front {
+class FastPath {
  public:
-  Front(const std::string& name, const std::string& overload, const std::string& key, bool in_place, py::object planner)
+  FastPath(const std::string& name, const std::string& overload, const std::string& key, bool in_place, py::object planner)
       : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str())),
         key_(c10::parseDispatchKey(key)),
         in_place_(in_place),
@@ -666,15 +666,15 @@ class Front {
         torchs_own_(std::make_shared<const Kernel>(op_, key_)) {}
 
   // Lie over what is registered now; for good, and without the warning of torch, which is not used to it.
-  static void cover(const std::shared_ptr<Front>& front) {
+  static void cover(const std::shared_ptr<FastPath>& path) {
     struct : c10::WarningHandler {
       void process(const c10::Warning&) override {}
     } silent;
     c10::WarningUtils::WarningHandlerGuard guard(&silent);
-    front->in_python_.emplace(front->op_, front->key_);
-    // Never given back: the dispatcher outlives Python, whose objects a front holds.
-    new std::shared_ptr<Front>(front);
-    front->cover();
+    path->in_python_.emplace(path->op_, path->key_);
+    // Never given back: the dispatcher outlives Python, whose objects a path holds.
+    new std::shared_ptr<FastPath>(path);
+    path->cover();
   }
 
   void forget() {
@@ -710,9 +710,9 @@ class Front {
 
  private:
   struct Functor final : c10::OperatorKernel {
-    explicit Functor(Front* of) : front(of) {}
-    void operator()(const OperatorHandle&, DispatchKeySet keys, Stack* stack) { (*front)(keys, stack); }
-    Front* front;
+    explicit Functor(FastPath* of) : path(of) {}
+    void operator()(const OperatorHandle&, DispatchKeySet keys, Stack* stack) { (*path)(keys, stack); }
+    FastPath* path;
   };
 
   void cover() {
@@ -754,7 +754,12 @@ class Front {
     (met(rest), ...);
     if (met.is_plain && is_on) {
       if (!met.is_differentiated_now()) return torchs_own_->template call<Result, Self, Rest...>(keys, self, rest...);
-      const auto answer = recalled(self.numel(), self, rest...);
+      auto answer = recalled(self.numel(), self, rest...);
+      if (answer == nullptr) {
+        Stack given;
+        torch::jit::push(given, self, rest...);
+        answer = asked(given);
+      }
       if (answer != nullptr && answer->kernel != nullptr) {
         const Kernel& kernel = *answer->kernel;
         if (!answer->numbers) return kernel.call<Result, Self, Rest...>(keys, self, rest...);
@@ -863,7 +868,7 @@ class Front {
   const py::object planner_;
   const std::shared_ptr<const Kernel> torchs_own_;
   std::optional<Kernel> in_python_;
-  c10::BoxedKernel boxed_;  // this front
+  c10::BoxedKernel boxed_;  // this fast path
   std::mutex mutex_;  // taken last, and nothing is waited for under it
   std::vector<Known> known_;
 };
@@ -897,19 +902,19 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("pool", &pooling::pool, py::call_guard<py::gil_scoped_release>());
   module.def("spread", &pooling::spread, py::call_guard<py::gil_scoped_release>());
   py::class_<Answer, std::shared_ptr<Answer>>(module, "Answer");
-  py::class_<Front, std::shared_ptr<Front>>(module, "Front")
+  py::class_<FastPath, std::shared_ptr<FastPath>>(module, "FastPath")
       .def(py::init<const std::string&, const std::string&, const std::string&, bool, py::object>())
-      .def("cover", [](const std::shared_ptr<Front>& front) { Front::cover(front); })
-      .def("forget", &Front::forget)
-      .def("in_python", [](Front&, int64_t smallest, int64_t below) { return between(smallest, below, true); })
+      .def("cover", [](const std::shared_ptr<FastPath>& path) { FastPath::cover(path); })
+      .def("forget", &FastPath::forget)
+      .def("in_python", [](FastPath&, int64_t smallest, int64_t below) { return between(smallest, below, true); })
       .def("torchs_own",
-           [](Front& front, int64_t smallest, int64_t below) {
+           [](FastPath& path, int64_t smallest, int64_t below) {
              const auto answer = between(smallest, below);
-             answer->kernel = front.torchs_own();
+             answer->kernel = path.torchs_own();
              return answer;
            })
       .def("other",
-           [](Front&, const Front& other, const py::sequence& numbers, int64_t smallest, int64_t below) {
+           [](FastPath&, const FastPath& other, const py::sequence& numbers, int64_t smallest, int64_t below) {
              const auto answer = between(smallest, below);
              answer->kernel = other.torchs_own();
              answer->numbers.emplace();
@@ -917,7 +922,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              return answer;
            })
       .def("packed",
-           [](Front&, const Tensor& x, const py::tuple& write, const py::tuple& weigh, py::object in_python,
+           [](FastPath&, const Tensor& x, const py::tuple& write, const py::tuple& weigh, py::object in_python,
               int64_t coding, int64_t bits, int64_t smallest, int64_t below) {
              const auto answer = between(smallest, below, !Driver::get());
              if (answer->in_python) return answer;
@@ -929,7 +934,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              answer->device = x.device().index();
              return answer;
            })
-      .def("masked", [](Front&, double low, double high, const std::vector<bool>& passes, int place, bool is_clamp,
+      .def("masked", [](FastPath&, double low, double high, const std::vector<bool>& passes, int place, bool is_clamp,
                         bool is_anchored) {
         const auto answer = between(1, INT64_MAX);
         answer->mask = {low, high, passes[0], passes[1], passes[2], passes[3], passes[4], passes[5]};

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import compiled
-from subgrad.apply.gates import Gate, alias, below_autograd, outer_levels, overwritten, through
+from subgrad.apply.autograd_nodes import Gate, alias, below_autograd, outer_levels, overwritten, through
+from subgrad.apply.torch_compile import guards
 from subgrad.kinks.overloads import overload
 
 # By operator on one tensor: the forms on lists, and what they do with each tensor.
@@ -42,8 +42,8 @@ def kernel(op: str, form: str, original: Callable[..., Any]) -> Callable[..., An
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = [each for group in args if isinstance(group, list | tuple) for each in group]
-        convention = compiled.convention_of_call(tensors)
-        if not convention.interferes or not compiled.is_differentiated(tensors):
+        convention = guards.convention_of_call(tensors)
+        if not convention.interferes or not guards.is_differentiated(tensors):
             return original(keyset, *args, **kwargs)
         given = ([each.clone() for each in args[0]], *args[1:]) if is_written else args
         values = below_autograd(functional, *given)

@@ -15,7 +15,7 @@ from torch._guards import TracingContext
 from torch.fx.node import has_side_effect
 
 from subgrad.apply import dispatch
-from subgrad.apply.active import Scope, leave_all, leave_innermost
+from subgrad.apply.scopes import Scope, leave_all, leave_innermost
 from subgrad.conventions import Convention
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 def triton_kernels() -> Any:
     """The Triton kernels; None without Triton, or where it does not work: the plain path is as right."""
     try:
-        from subgrad.kernels import triton_kernels as kernels
+        from subgrad.kernels import triton_bitmask as kernels
         from subgrad.kernels import triton_max_pool as pooling
     except Exception:
         return None

@@ -8,11 +8,11 @@ from kernels.calls import CALLS, DTYPES, IN_PLACE
 from kernels.fronts import assert_same_as_in_python, run_unwatched
 
 import subgrad
-from subgrad.kernels import front
+from subgrad.kernels.native import build
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not front.is_used(), reason="needs `subgrad build`, and so a C++ compiler"),
+    pytest.mark.skipif(not build.is_used(), reason="needs `subgrad build`, and so a C++ compiler"),
 ]
 
 
