@@ -367,14 +367,12 @@ def packing_of(run: Run, like: Tensor) -> Packing | None:
     """The kernels that write and weigh codes, for tensors like this one; None for what they are not made for."""
     if not isinstance(run, partial) or run.func not in (_run, _run_in_place):
         return None
-    if torch.cuda.is_current_stream_capturing():  # what is compiled would be captured
-        return None
     (mask,) = run.args
     with torch.no_grad():
         x, out = (torch.zeros(4096, dtype=like.dtype, device=like.device) for _ in range(2))
         codes = torch.zeros(_lying(mask.coding, 4096, x).bytes, dtype=torch.uint8, device=like.device)
-        writes = compiled("code", *_writing(mask, x, None, out, codes))
-        weighs = compiled("weigh", *_weighing(mask.coding, x, codes, (out,)))
+        writes = compiled("code", 1, *_writing(mask, x, None, out, codes), for_any_size=True)
+        weighs = compiled("weigh", 1, *_weighing(mask.coding, x, codes, (out,)), for_any_size=True)
     if writes is None or weighs is None:
         return None
     return Packing(writes, weighs, _weighed_by_number, _number_of(mask.coding), mask.coding.bits)

@@ -8,12 +8,12 @@ written in one pass, in an order that is always the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import product
 from math import gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
 from subgrad.kernels.cuda_bitmask import DTYPES
 from subgrad.kernels.native import build
-from subgrad.kernels.triton_launch import launch, triton_kernels
+from subgrad.kernels.triton_launch import Compiled, compiled, launch, triton_kernels
 
 # How many entries a program does, and in how many warps; `benchmarks/max_pool.py --tiles` compares them.
 TILES = ((1024, 4), (2048, 4), (2048, 8), (512, 4))
@@ -38,6 +38,8 @@ _MOST_PLACES = 64  # entries of a cell, or windows that reach it, which the kern
 _NUMBERS = ("kernel_size", "stride", "padding", "dilation")
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 Three = tuple[int, int, int]
+# Of a kernel: its name, how many programs, tensors, numbers, constants, and warps.
+Launch = tuple[str, int, Sequence[Tensor], tuple[int, ...], tuple[Any, ...], int]
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,14 @@ class Geometry:
         if _is_by_loops(x):
             _loops().pool(x, values, words, indices, self._in_loops)
             return values, words, indices
-        steps = self.steps or (1, 1, 1)
+        launch(*self._pooling(x, values, words, indices))
+        return values, words, indices
+
+    def _pooling(self, x: Tensor, values: Tensor, words: Tensor, indices: Tensor | None) -> Launch:
+        steps, with_indices = self.steps or (1, 1, 1), indices is not None
         constants = (*self.kernel, *steps, *self.padding, *self.dilation, self.steps is not None, with_indices)
         tensors = (x, values, words, words if indices is None else indices)
-        self._launch("max_pool_forward", prod(self.outputs), tensors, constants, FORWARD)
-        return values, words, indices
+        return self._launch("max_pool_forward", prod(self.outputs), tensors, constants, FORWARD)
 
     def spread(self, cotangent: Tensor, words: Tensor) -> Tensor:
         """The gradient of the input."""
@@ -124,13 +129,21 @@ class Geometry:
         if _is_by_loops(cotangent):
             _loops().spread(cotangent, words, gradient, self._in_loops)
             return gradient
-        tensors = (cotangent, words, gradient)
+        launch(*self._spreading(cotangent, words, gradient))
+        return gradient
+
+    def _spreading(self, cotangent: Tensor, words: Tensor, gradient: Tensor) -> Launch:
         if self.steps is None:
             name, constants = "adaptive_max_pool_backward", (*self.kernel, *self.most_windows)
         else:
             name, constants = "max_pool_backward", (*self.kernel, *self.steps, *self.padding, *self.dilation)
-        self._launch(name, self.cells, tensors, constants, BACKWARD)
-        return gradient
+        return self._launch(name, self.cells, (cotangent, words, gradient), constants, BACKWARD)
+
+    def compiled(self, x: Tensor) -> tuple[Compiled | None, Compiled | None]:
+        """The kernels of forward and backward, as C++ launches them; by a run on the input."""
+        values, words, _ = self.pool(x, False)
+        forward = compiled(*self._pooling(x, values, words, None))
+        return forward, compiled(*self._spreading(values, words, torch.empty_like(x)))
 
     @cached_property
     def _in_loops(self) -> Any:
@@ -144,7 +157,7 @@ class Geometry:
 
     def _launch(
         self, name: str, positions: int, tensors: Sequence[Tensor], constants: tuple[Any, ...], tile: int
-    ) -> None:
+    ) -> Launch:
         kernels = triton_kernels()
         at_once, lanes, turns, warps = self._tile(positions, tile)
         images = self.shape[0] if self.channels_last else 1
@@ -153,7 +166,7 @@ class Geometry:
         reach = max(prod(self.sizes), prod(self.outputs)) * (self.lanes if self.channels_last else 1)
         index, word = (kernels.index_type(most) for most in (reach, 1 << 31 if self.word is torch.int64 else 0))
         given = (*constants, self.channels_last, is_whole, index, word, at_once, lanes, turns)
-        launch(name, programs, tensors, (self.lanes, *self.sizes, *self.outputs), given, warps)
+        return name, programs, tensors, (self.lanes, *self.sizes, *self.outputs), given, warps
 
     def _tile(self, positions: int, number: int) -> tuple[int, int, int, int]:
         """How many positions and lanes a program does at once, in how many turns, and its warps."""
@@ -289,6 +302,42 @@ def pooled(x: Tensor, arguments: Arguments, with_indices: bool) -> Any:
         return NotImplemented
     *found, _ = Shared.apply(x, geometry, with_indices)
     return tuple(found) if with_indices else found[0]
+
+
+class Pooling(NamedTuple):
+    """One call as the C++ part runs it.
+
+    Attributes:
+        forward: the kernel for the input, values, words, and words again.
+        backward: the kernel for the cotangent, words, and the gradient.
+        out: the shape of the values.
+        channels_last: whether channels come last in memory.
+        word: a tensor of the words' dtype.
+        in_python: the gradient, of cotangents that are differentiated, batched, traced, or lie differently.
+    """
+
+    forward: Compiled
+    backward: Compiled
+    out: tuple[int, ...]
+    channels_last: bool
+    word: Tensor
+    in_python: Callable[..., Tensor]
+
+
+def pooling_of(run: Run, call: Call) -> Pooling | None:
+    """None for what the C++ part is not made for."""
+    x = call.args[0]
+    if run is not _run or call.form not in ("max_pool2d", "max_pool3d") or not x.is_cuda:
+        return None
+    geometry = geometry_of(x, call.arguments)
+    if geometry is None or not x.is_contiguous(memory_format=geometry.layout):
+        return None
+    with torch.no_grad():
+        forward, backward = geometry.compiled(x.detach())
+    if forward is None or backward is None:
+        return None
+    word = torch.empty(0, dtype=geometry.word)
+    return Pooling(forward, backward, geometry.out, geometry.channels_last, word, partial(_spread, geometry))
 
 
 class Shared(Gate):

@@ -1,6 +1,6 @@
 """Launching a Triton kernel in few microseconds: its front end would take longer than small kernels run.
 
-And what the front needs to launch one itself, without Python.
+And what the C++ part needs to launch one itself, without Python.
 """
 
 from __future__ import annotations
@@ -62,18 +62,20 @@ def _assumed(numbers: tuple[int, ...]) -> tuple[tuple[bool, ...], ...]:
 
 
 class Compiled(NamedTuple):
-    """A kernel as the driver launches it: for tensors at multiples of 16 bytes, of a size that 16 divides.
+    """A kernel as the driver launches it: for tensors at multiples of 16 bytes.
 
     Attributes:
         function: the driver's handle; it stays valid, since what is compiled is kept.
         threads, shared: of a program, and its bytes of shared memory.
-        entries: how many a program does.
+        programs: how many there are; 0 where that depends on the size, which 16 divides.
+        entries: how many of the size a program then does.
         parameters: in order, what each is (see `TENSOR` and the rest), and which one, or its value.
     """
 
     function: int
     threads: int
     shared: int
+    programs: int
     entries: int
     parameters: list[tuple[int, int]]
 
@@ -81,21 +83,31 @@ class Compiled(NamedTuple):
 TENSOR, SIZE, NUMBER = range(3)
 
 
-def compiled(name: str, tensors: Sequence[Tensor], numbers: tuple[int, ...], constants: tuple) -> Compiled | None:
-    """Compile a kernel, of which the first number is the size and the last constant the entries a program does.
+def compiled(
+    name: str,
+    programs: int,
+    tensors: Sequence[Tensor],
+    numbers: tuple[int, ...],
+    constants: tuple,
+    warps: int = 4,
+    for_any_size: bool = False,
+) -> Compiled | None:
+    """Compile a kernel by a launch on these tensors. None where Triton does more than to launch.
 
-    By a launch on these tensors, of a size that 16 divides. None where Triton does more than to launch.
+    ``for_any_size`` the first number is the size, which 16 divides, and the last constant what a program does of it.
     """
-    launch(name, 1, tensors, numbers, constants)
-    kernel = _compiled.get(_key(name, tensors, numbers, constants))
+    launch(name, programs, tensors, numbers, constants, warps)
+    kernel = _compiled.get(_key(name, tensors, numbers, constants, warps))
     if kernel is None:
         return None
     more = ("launch_pdl", "launch_cooperative_grid", "global_scratch_size", "profile_scratch_size")
     if kernel.metadata.num_ctas != 1 or any(getattr(kernel.metadata, each, False) for each in more):
         return None
-    given = [(TENSOR, index) for index in range(len(tensors))] + [(SIZE, 0)]
-    given += [(NUMBER, number) for number in numbers[1:]] + [(NUMBER, 0)] * len(constants)
+    given = [(TENSOR, index) for index in range(len(tensors))] + [(NUMBER, number) for number in numbers]
+    if for_any_size:
+        given[len(tensors)] = (SIZE, 0)
+    given += [(NUMBER, 0)] * len(constants)
     types = kernel.src.signature.values()  # constants are no parameters, and numbers are none where they are 1
     parameters = [each for each, of in zip(given, types, strict=True) if of != "constexpr"]
-    threads = 32 * kernel.metadata.num_warps
-    return Compiled(kernel.function, threads, kernel.metadata.shared, constants[-1], parameters)
+    grid = (0, constants[-1]) if for_any_size else (programs, 0)
+    return Compiled(kernel.function, 32 * kernel.metadata.num_warps, kernel.metadata.shared, *grid, parameters)

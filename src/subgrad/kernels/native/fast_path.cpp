@@ -335,24 +335,28 @@ struct Driver {
   }
 };
 
-// A kernel of Triton's: for a size that 16 divides, and tensors that lie at multiples of 16 bytes.
+// A kernel of Triton's: for tensors that lie at multiples of 16 bytes, and a size, if it depends on one, that 16 divides.
 struct Compiled {
   enum { TENSOR, SIZE, NUMBER };  // as in `triton_launch.py`
 
   uint64_t function;
-  unsigned threads, shared;
+  unsigned threads, shared, programs;  // 0 programs: as many as the size asks for
   int64_t entries;
   std::vector<std::pair<int, int64_t>> parameters;
   void* context;
 
   // From what has been launched in this thread before.
   static Compiled of(const py::tuple& made) {
-    return {made[0].cast<uint64_t>(), made[1].cast<unsigned>(), made[2].cast<unsigned>(), made[3].cast<int64_t>(),
-            made[4].cast<std::vector<std::pair<int, int64_t>>>(), Driver::get().context()};
+    return {made[0].cast<uint64_t>(), made[1].cast<unsigned>(), made[2].cast<unsigned>(), made[3].cast<unsigned>(),
+            made[4].cast<int64_t>(), made[5].cast<std::vector<std::pair<int, int64_t>>>(), Driver::get().context()};
   }
 
   static bool is_for(const Tensor& tensor) {
-    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX && is_well_placed(tensor) &&
+    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX && is_on_current_device(tensor);
+  }
+
+  static bool is_on_current_device(const Tensor& tensor) {
+    return is_well_placed(tensor) &&
            c10::impl::VirtualGuardImpl(tensor.device().type()).getDevice() == tensor.device();
   }
 
@@ -371,12 +375,12 @@ struct Compiled {
     for (uint64_t& value : values) pointers.push_back(&value);
     const c10::Device device = tensors.begin()->device();
     void* stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
-    const auto programs = static_cast<unsigned>((size + entries - 1) / entries);
+    const auto grid = programs > 0 ? programs : static_cast<unsigned>((size + entries - 1) / entries);
     const Driver& driver = Driver::get();
     if (driver.context() == nullptr) driver.make_current(context);  // a thread that has done nothing yet
-    const int status = driver.launch(reinterpret_cast<void*>(function), programs, 1, 1, threads, 1, 1, shared, stream,
+    const int status = driver.launch(reinterpret_cast<void*>(function), grid, 1, 1, threads, 1, 1, shared, stream,
                                      pointers.data(), nullptr);
-    TORCH_CHECK(status == 0, "a packed mask could not be launched: error ", status, " of the CUDA driver");
+    TORCH_CHECK(status == 0, "a kernel could not be launched: error ", status, " of the CUDA driver");
   }
 };
 
@@ -415,6 +419,8 @@ Weighing& weighing() {
   return *only;
 }
 
+bool is_plain_cuda(const Tensor& tensor);
+
 // A packed mask: a bit an entry is kept, or two, as `BitPlanes` has them. The second result, an empty tensor, depends on the
 // input: with it second derivatives are zeros, not missing.
 struct Packed : torch::autograd::Function<Packed> {
@@ -449,7 +455,8 @@ struct Packed : torch::autograd::Function<Packed> {
       return {at::zeros(sizes, codes.options().dtype(dtype)), Tensor(), Tensor(), Tensor(), Tensor()};
     }
     const bool lies_alike = cotangent.sizes() == sizes && cotangent.strides() == strides;
-    if (lies_alike && !at::GradMode::is_enabled() && is_plain(cotangent, codes)) {
+    const bool is_plain = is_plain_cuda(cotangent) && is_plain_cuda(codes) && Compiled::is_for(cotangent);
+    if (lies_alike && !at::GradMode::is_enabled() && is_plain) {
       if (const Compiled* weigh = weighing().find(Weighing::key(coding, cotangent))) {
         const Tensor gradient = at::empty_like(cotangent);
         (*weigh)({cotangent, codes, gradient, gradient}, cotangent.numel());
@@ -462,14 +469,53 @@ struct Packed : torch::autograd::Function<Packed> {
                                     py::tuple(py::cast(strides)));
     return {gradient.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
+};
 
- private:
-  // Memory of the current device, and nothing more than that: autocast keys are on every tensor.
-  static bool is_plain(const Tensor& cotangent, const Tensor& codes) {
-    return cotangent.is_cuda() && codes.device() == cotangent.device() &&
-           (PLAIN | c10::autocast_dispatch_keyset).has_all(cotangent.key_set()) &&
-           !at::areAnyTensorSubclassLike({cotangent, codes}) && Compiled::is_for(cotangent) &&
-           Compiled::is_well_placed(codes);
+// Memory of the current device, and nothing more than that: autocast keys are on every tensor.
+bool is_plain_cuda(const Tensor& tensor) {
+  return tensor.is_cuda() && (PLAIN | c10::autocast_dispatch_keyset).has_all(tensor.key_set()) &&
+         !at::isTensorSubclassLike(tensor) && Compiled::is_on_current_device(tensor);
+}
+
+// Max-pooling of one shape, whose tied entries share: see `max_pool.py`.
+struct Pooling {
+  Compiled forward, backward;
+  std::vector<int64_t> sizes, out;
+  at::MemoryFormat format;
+  c10::ScalarType word;
+  PyObject* in_python;
+};
+
+// The last result, an empty tensor, depends on the input: with it second derivatives are zeros, not missing.
+struct Pooled : torch::autograd::Function<Pooled> {
+  static variable_list forward(AutogradContext* context, const Tensor& x, const Pooling* pooling) {
+    at::AutoDispatchBelowAutograd guard;
+    const auto options = x.options().memory_format(pooling->format);
+    const Tensor values = at::empty(pooling->out, options), anchor = at::empty({0});
+    const Tensor words = at::empty(pooling->out, options.dtype(pooling->word));
+    pooling->forward({x, values, words, words}, 0);
+    context->set_materialize_grads(false);
+    context->save_for_backward({words, anchor});
+    context->saved_data["pooling"] = reinterpret_cast<int64_t>(pooling);  // which is never given back
+    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
+    return {values, anchor};
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
+    const auto kept = context->get_saved_variables();
+    const Tensor words = kept[0], cotangent = cotangents[0];
+    const auto& pooling = *reinterpret_cast<const Pooling*>(context->saved_data["pooling"].toInt());
+    const auto dtype = static_cast<c10::ScalarType>(context->saved_data["dtype"].toInt());
+    if (!cotangent.defined()) return {at::zeros(pooling.sizes, words.options().dtype(dtype)), Tensor()};
+    if (!at::GradMode::is_enabled() && is_plain_cuda(cotangent) && is_plain_cuda(words) &&
+        cotangent.scalar_type() == dtype && cotangent.is_contiguous(pooling.format)) {
+      const Tensor gradient = at::empty(pooling.sizes, cotangent.options().memory_format(pooling.format));
+      pooling.backward({cotangent, words, gradient}, 0);
+      return {gradient, Tensor()};
+    }
+    py::gil_scoped_acquire gil;
+    const auto in_python = py::reinterpret_borrow<py::object>(pooling.in_python);
+    return {in_python(cotangent, words, kept[1]).cast<Tensor>(), Tensor()};
   }
 };
 
@@ -873,6 +919,127 @@ class FastPath {
   std::vector<Known> known_;
 };
 
+// Over max-pooling without indices on CUDA.
+class PoolPath {
+ public:
+  PoolPath(const std::string& name, const std::string& key, py::object planner)
+      : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "")),
+        key_(c10::parseDispatchKey(key)),
+        planner_(std::move(planner)) {}
+
+  static void cover(const std::shared_ptr<PoolPath>& path) {
+    struct : c10::WarningHandler {
+      void process(const c10::Warning&) override {}
+    } silent;
+    c10::WarningUtils::WarningHandlerGuard guard(&silent);
+    path->in_python_.emplace(path->op_, path->key_);
+    new std::shared_ptr<PoolPath>(path);  // never given back, as above
+    auto* library = new torch::Library(torch::Library::IMPL, "aten", std::make_optional(path->key_), __FILE__, 0);
+    const auto boxed = c10::BoxedKernel::makeFromFunctor(std::make_unique<Functor>(path.get()));
+    library->impl(toString(path->op_.operator_name()).c_str(), torch::CppFunction::makeFromBoxedKernel(boxed));
+  }
+
+  void forget() {
+    std::map<Key, const Pooling*> forgotten;
+    std::lock_guard<std::mutex> held(mutex_);
+    forgotten.swap(known_);
+  }
+
+  void operator()(DispatchKeySet keys, Stack* stack) {
+    const auto count = op_.schema().arguments().size();
+    const auto args = torch::jit::last(*stack, count);
+    Met met(keys);
+    met(args[0]);
+    // Passes over a program know the operator that torch's own composite calls.
+    const auto& switched = c10::impl::tls_local_dispatch_key_set().included_;
+    const bool is_in_pass = switched.has(DispatchKey::TESTING_ONLY_GenericMode);
+    if (!met.is_plain || !is_on || is_in_pass || !met.is_differentiated_now()) return (*in_python_)(keys, stack);
+    const Tensor x = args[0].toTensor();
+    const Pooling* pooling = is_plain_cuda(x) ? found(x, args) : nullptr;
+    if (pooling == nullptr) return (*in_python_)(keys, stack);
+    Tensor out = Pooled::apply(x, pooling)[0];
+    torch::jit::drop(*stack, count);
+    stack->emplace_back(std::move(out));
+  }
+
+ private:
+  // The convention, the device, the dtype, sizes, strides, and all numbers.
+  using Key = std::tuple<const PyObject*, std::vector<int64_t>>;
+
+  struct Functor final : c10::OperatorKernel {
+    explicit Functor(PoolPath* of) : path(of) {}
+    void operator()(const OperatorHandle&, DispatchKeySet keys, Stack* stack) { (*path)(keys, stack); }
+    PoolPath* path;
+  };
+
+  const Pooling* found(const Tensor& x, c10::ArrayRef<IValue> args) {
+    Key key{conventions.recognised(), {x.device().index(), static_cast<int64_t>(x.scalar_type())}};
+    auto& numbers = std::get<1>(key);
+    const auto append = [&](at::IntArrayRef each) {
+      numbers.push_back(static_cast<int64_t>(each.size()));
+      numbers.insert(numbers.end(), each.begin(), each.end());
+    };
+    append(x.sizes());
+    append(x.strides());
+    for (const IValue& each : args.slice(1)) {
+      if (each.isIntList()) append(each.toIntVector());
+      else if (each.isBool()) numbers.push_back(each.toBool());
+      else return nullptr;
+    }
+    {
+      std::lock_guard<std::mutex> held(mutex_);
+      const auto known = known_.find(key);
+      if (known != known_.end()) return known->second;
+      if (known_.size() >= MOST) return nullptr;
+    }
+    return asked(std::move(key), x, args);
+  }
+
+  const Pooling* asked(Key key, const Tensor& x, c10::ArrayRef<IValue> args) {
+    py::gil_scoped_acquire gil;
+    py::object convention = conventions.around();
+    if (convention.ptr() != std::get<0>(key)) return nullptr;
+    const Pooling* made = nullptr;
+    try {
+      py::tuple given(args.size() + 1);
+      given[0] = convention;
+      given[1] = py::cast(x);
+      for (size_t i = 1; i < args.size(); ++i) {
+        given[i + 1] = args[i].isBool() ? py::object(py::bool_(args[i].toBool())) : py::cast(args[i].toIntVector());
+      }
+      const py::object found = planner_(*given);
+      if (found.ptr() == Py_NotImplemented) return nullptr;
+      if (!found.is_none() && Driver::get()) made = of(found, x);
+    } catch (py::error_already_set&) {
+      return nullptr;
+    }
+    convention.release();  // kept with the key, of which its address is a part
+    std::lock_guard<std::mutex> held(mutex_);
+    known_.emplace(std::move(key), made);
+    return made;
+  }
+
+  static const Pooling* of(const py::object& planned, const Tensor& x) {
+    const auto given = planned.cast<py::tuple>();
+    const bool is_last = given[3].cast<bool>();
+    const auto last = x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
+    return new Pooling{Compiled::of(given[0]),
+                       Compiled::of(given[1]),
+                       x.sizes().vec(),
+                       given[2].cast<std::vector<int64_t>>(),
+                       is_last ? last : at::MemoryFormat::Contiguous,
+                       given[4].cast<Tensor>().scalar_type(),
+                       given[5].cast<py::object>().release().ptr()};
+  }
+
+  const OperatorHandle op_;
+  const DispatchKey key_;
+  const py::object planner_;
+  std::optional<Kernel> in_python_;
+  std::mutex mutex_;
+  std::map<Key, const Pooling*> known_;  // null: left to Python
+};
+
 std::shared_ptr<Answer> between(int64_t smallest, int64_t below, bool in_python = false) {
   auto answer = std::make_shared<Answer>();
   answer->smallest = smallest;
@@ -901,6 +1068,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<pooling::Windows>(module, "Windows").def(py::init<const std::vector<int64_t>&>());
   module.def("pool", &pooling::pool, py::call_guard<py::gil_scoped_release>());
   module.def("spread", &pooling::spread, py::call_guard<py::gil_scoped_release>());
+  py::class_<PoolPath, std::shared_ptr<PoolPath>>(module, "PoolPath")
+      .def(py::init<const std::string&, const std::string&, py::object>())
+      .def("cover", [](const std::shared_ptr<PoolPath>& path) { PoolPath::cover(path); })
+      .def("forget", &PoolPath::forget);
   py::class_<Answer, std::shared_ptr<Answer>>(module, "Answer");
   py::class_<FastPath, std::shared_ptr<FastPath>>(module, "FastPath")
       .def(py::init<const std::string&, const std::string&, const std::string&, bool, py::object>())

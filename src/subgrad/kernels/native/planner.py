@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import inf, isnan, nan
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from subgrad.apply import executors
@@ -20,12 +21,14 @@ from subgrad.conventions import Convention
 from subgrad.kernels import cuda_bitmask
 from subgrad.kernels.cpu_hardtanh import CLAMPS
 from subgrad.kernels.cuda_bitmask import keeps_result, packing_of
+from subgrad.kernels.max_pool import pooling_of
 from subgrad.kernels.native.build import built
 from subgrad.kernels.pass_mask import Mask
 from subgrad.kernels.piecewise import CLAMPS as VALUES_OF_CLAMPS
 from subgrad.kernels.piecewise import STRAIGHT, coding_of, is_number_for, only_given, rows_between
 
 KEYS = ("AutogradCPU", "AutogradCUDA")
+POOLINGS = {"max_pool2d_with_indices": ("max_pool2d",), "max_pool3d_with_indices": ("max_pool3d",)}
 _paths: list[Any] = []
 
 
@@ -36,7 +39,11 @@ def fast_paths(key: str, operators: tuple[Operator, ...], originals: Originals) 
         return {}
     made: dict[str, Any] = {}
     for op in operators:
-        for form in filter(None, (op.op, op.in_place)) if not op.is_joint else ():
+        if op.is_joint:
+            forms = POOLINGS.get(op.op, ()) if key == "AutogradCUDA" else ()
+            made |= {form: module.PoolPath(f"aten::{form}", key, PoolPlanner(op, form, originals)) for form in forms}
+            continue
+        for form in filter(None, (op.op, op.in_place)):
             name, _, overload = form.partition(".")
             planner = Planner(op, form, key == "AutogradCPU", originals, made)
             made[form] = module.FastPath(f"aten::{name}", overload, key, form != op.op, planner)
@@ -48,6 +55,11 @@ def forget() -> None:
     """Ask the planner again, for every kind of call."""
     for path in _paths:
         path.forget()
+
+
+def _is_not_to_be_remembered(x: Tensor) -> bool:
+    """While a graph is traced the convention may be another; and what is compiled would be captured."""
+    return is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 class Bounds(NamedTuple):
@@ -73,8 +85,8 @@ class Planner:
     beside: dict[str, Any] = field(repr=False)  # the fast paths of the same key, by form
 
     def __call__(self, convention: Convention, *args: Any) -> Any:
-        """An answer of the C++ module's; None where calls like this one are run in Python."""
-        if is_compiling():  # where the convention may be another
+        """An answer of the C++ module's; None for a call that is run in Python, and not remembered."""
+        if _is_not_to_be_remembered(args[0]):
             return None
         path, sizes = self.beside[self.form], Bounds.of(args[0])
         if not convention.interferes:
@@ -124,6 +136,24 @@ class Planner:
         if coding is None or mask is None:
             return None
         return low, high if coding.corners == 2 else nan, mask.passes, place, is_clamp
+
+
+@dataclass(frozen=True)
+class PoolPlanner:
+    """The same for max-pooling without indices on CUDA: kinds of calls are told apart by shapes and strides as well."""
+
+    op: Operator
+    form: str
+    originals: Originals = field(repr=False)
+
+    def __call__(self, convention: Convention, *args: Any) -> Any:
+        """What the C++ part launches; None where calls like this one are run in Python."""
+        if _is_not_to_be_remembered(args[0]):
+            return NotImplemented
+        if not convention.interferes:
+            return None
+        call = Call(self.op, self.form, self.originals, convention, None, args, {})
+        return pooling_of(executors.find(call)[3], call)
 
 
 executors.when_forgotten.append(forget)
