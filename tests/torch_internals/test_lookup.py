@@ -40,7 +40,7 @@ def test_every_name_says_what_it_is_for() -> None:
 
 
 def test_the_installed_torch_was_tried() -> None:
-    assert versions.OLDEST_TRIED <= versions.installed() <= versions.NEWEST_TRIED
+    assert versions.OLDEST_TRIED <= versions.INSTALLED <= versions.NEWEST_TRIED
     assert not versions.is_newer_than_tried()
 
 

@@ -27,6 +27,7 @@ from subgrad.apply.plan import Plan, differentiated, is_shared, may_change, plan
 from subgrad.apply.recompute import tie_checkpoints
 from subgrad.apply.rule import Arguments, Choice, Native, take
 from subgrad.apply.shortcuts import Front, Memory, Shortcut
+from subgrad.apply.version_probe import warn_where_torch_differs
 from subgrad.conventions import Convention, Spot
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
@@ -53,6 +54,7 @@ def install(convention: Convention | None = None) -> None:
     No others: a kernel in Python costs microseconds even where it only calls torch's own. A second convention that
     needs more gets all, so that what is compiled by then is compiled once more at most twice.
     """
+    warn_where_torch_differs(convention)
     if convention in _served or None in _served:
         return
     with _lock:

@@ -11,15 +11,12 @@ NEWEST_TRIED = (2, 15)
 # Torch changed what it returns at kinks once, in 2.14: each column holds from its version on.
 COLUMN = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"
 
-
-def installed() -> tuple[int, int]:
-    """Major and minor: what is released between them changes no interface."""
-    major, minor = torch.__version__.split(".")[:2]
-    return int(major), int(minor)
+_major, _minor = torch.__version__.split(".")[:2]
+INSTALLED = int(_major), int(_minor)  # what is released between two minor versions changes no interface
 
 
 def is_newer_than_tried() -> bool:
-    return installed() > NEWEST_TRIED
+    return INSTALLED > NEWEST_TRIED
 
 
 def tried() -> str:
