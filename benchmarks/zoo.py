@@ -149,9 +149,9 @@ def summarise(rows: list[dict[str, Any]], compiled: bool) -> list[dict[str, Any]
 
 
 def is_built() -> bool:
-    from subgrad.kernels import front
+    from subgrad.kernels.native import build
 
-    return front.library().exists()
+    return build.library().exists()
 
 
 def chosen(options: argparse.Namespace) -> list[Contender]:

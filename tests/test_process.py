@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import subgrad
-from subgrad.apply.passing import KEY
+from subgrad.apply.current_pass import KEY
 
 X = torch.tensor([0.0, -1.0, 2.0])
 

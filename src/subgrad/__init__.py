@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from subgrad import kernels
-from subgrad.apply.active import active
+from subgrad.apply.scopes import active
 from subgrad.apply.use import set_default, use
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS as kinks  # noqa: N811

@@ -173,10 +173,13 @@ class Convention:
 
 
 def convention(like: str | Convention) -> Convention:
-    """A convention from its name, or itself; the same one for the same name, which is faster to recognise."""
+    """A convention from its name, or one that is equal: always the same one, which is faster to recognise."""
     if isinstance(like, str) and like in _NAMED:
         return _NAMED[like]
-    return like if isinstance(like, Convention) else Convention(like)
+    made = like if isinstance(like, Convention) else Convention(like)
+    if len(_EQUAL) > 1024:
+        _EQUAL.clear()
+    return _EQUAL.setdefault(made, made)
 
 
 def _rule_name(name: object) -> str:
@@ -206,3 +209,4 @@ def _outside(choice: float, spot: Spot) -> str:
 
 
 _NAMED = {name: Convention(name) for name in RULES}
+_EQUAL: dict[Convention, Convention] = {each: each for each in _NAMED.values()}

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.active import Scope
 from subgrad.apply.dispatch import install
+from subgrad.apply.scopes import Scope
 from subgrad.conventions import Convention, convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload

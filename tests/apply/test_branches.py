@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import subgrad
-from subgrad.apply.branches import forms
+from subgrad.apply.pass_kernels import forms
 from subgrad.audit.recording import Recording
 from subgrad.clarke.rules.rule_table import rules
 from subgrad.kinks.overloads import overload

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 import subgrad
-from subgrad.apply.joint import REPAIRS
+from subgrad.apply.tie_sharing import REPAIRS
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 import subgrad
-from subgrad.apply.joint import REPAIRS
-from subgrad.kernels import front
+from subgrad.apply.tie_sharing import REPAIRS
+from subgrad.kernels.native import build
 from subgrad.survey.joint import JointCall, joint_calls
 
 CALLS = [call for call in joint_calls() if call.kink.op in REPAIRS]
@@ -95,7 +95,7 @@ def test_values_are_torchs_own_and_so_are_gradients_without_ties(name: str, plac
     if place is untied:
         assert torch.equal(native, found)
         # The loops of the C++ part look at all windows anyway, and keep less for the backward.
-        ours = {"SharedBackward"} if "max_pool" in name and front.loops() is not None else set()
+        ours = {"SharedBackward"} if "max_pool" in name and build.loops() is not None else set()
         assert chosen.grad_fn.name() in {plain.grad_fn.name(), *ours}
     elif name != "svdvals":  # whose values do not tie here
         assert not torch.equal(native, found)

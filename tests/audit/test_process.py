@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import subgrad
-from subgrad.apply.passing import here
+from subgrad.apply.current_pass import here
 
 
 def attributes(owner: Any) -> dict[str, int]:

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import subgrad
-from subgrad.apply.passing import here
+from subgrad.apply.current_pass import here
 from subgrad.audit.attribution import _repeatable
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import subgrad
-from subgrad.apply.branches import Call
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.operator_certificate import MANY
 from subgrad.clarke.engine.passes import Decide, Rule
 from subgrad.clarke.rules.max_pool import Pooled

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from clarke.overridable import calls, functions
-from subgrad.apply.passing import running
+from subgrad.apply.current_pass import running
 from subgrad.clarke import Refused
 from subgrad.clarke.engine import function_mode, program
 from subgrad.clarke.engine.passes import Look

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import subgrad
-from subgrad.apply.passing import running
+from subgrad.apply.current_pass import running
 from subgrad.clarke import Refused
 from subgrad.clarke.engine.function_mode import Watch
 from subgrad.clarke.engine.passes import Look

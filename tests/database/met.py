@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from subgrad.apply import branches, dispatch, lists
+from subgrad.apply import dispatch, foreach, pass_kernels
 from subgrad.audit.recording import Recording
 from subgrad.clarke.rules.rule_table import rules
 from subgrad.kinks import KINKS
@@ -77,8 +77,8 @@ def _listen() -> list[torch.library.Library]:
 @cache
 def with_kernels() -> tuple[str, ...]:
     """The overloads that conventions, audits and gradients of whole programs may register kernels for."""
-    ruled = [form for op in (*rules(), *Recording.rules) for form in branches.forms(op)]
-    chosen = [form for each in dispatch.OPERATORS for form in (each.op, each.in_place, *lists.forms(each.op)) if form]
+    ruled = [form for op in (*rules(), *Recording.rules) for form in pass_kernels.forms(op)]
+    chosen = [form for each in dispatch.OPERATORS for form in (each.op, each.in_place, *foreach.forms(each.op)) if form]
     return tuple(dict.fromkeys((*chosen, *ruled)))
 
 

@@ -14,7 +14,7 @@ from kernels.processes import run_apart
 from torch import Tensor
 
 import subgrad
-from subgrad.kernels import front
+from subgrad.kernels.native import build
 
 ONCE_ONLY = ("hardsigmoid",)  # torch has no second derivative
 PACKAGE = str(Path(subgrad.__file__).parent)
@@ -22,7 +22,7 @@ PACKAGE = str(Path(subgrad.__file__).parent)
 
 @contextmanager
 def without_front() -> Iterator[None]:
-    before = front._mode
+    before = build._mode
     subgrad.kernels.set_front("never")
     try:
         yield

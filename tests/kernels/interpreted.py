@@ -12,9 +12,9 @@ from torch import Tensor
 import subgrad
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
-from subgrad.kernels import codes, packed
-from subgrad.kernels import triton_kernels as kernels
-from subgrad.kernels.pieces import BETWEEN_TENSORS, STRAIGHT, coding_of
+from subgrad.kernels import bit_planes, cuda_bitmask
+from subgrad.kernels import triton_bitmask as kernels
+from subgrad.kernels.piecewise import BETWEEN_TENSORS, STRAIGHT, coding_of
 from subgrad.kinks.overloads import overload
 
 TENSORS = ((128, torch.float32), (2500, torch.float32), (1300, torch.float64))  # blocks are of 1024 and 512
@@ -29,7 +29,7 @@ CALLS: dict[str, dict[str, Any]] = {  # of which torch has the same values on CP
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "launch", launch)
+    monkeypatch.setattr(cuda_bitmask, "launch", launch)
 
 
 def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any) -> None:
@@ -56,7 +56,7 @@ def test_values_and_gradients(op: str, convention: str) -> None:
 
 
 def test_without_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codes, "MOST_FLAGS", 0)
+    monkeypatch.setattr(bit_planes, "MOST_FLAGS", 0)
     test_values_and_gradients("abs", "min-norm")
 
 
@@ -70,18 +70,19 @@ def compare(op: str, convention: str, arguments: dict[str, Any]) -> None:
     row = STRAIGHT[op] if len(operands) == 1 else BETWEEN_TENSORS[op, operands[1]]
     coding = coding_of(row, planned, arguments, tuple(operands))
     assert coding is not None
-    call = packed.Call(row.value(arguments), row.numbers(arguments), coding, "none" if len(operands) == 1 else "tensor")
+    other = "none" if len(operands) == 1 else "tensor"
+    mask = cuda_bitmask.Mask(row.value(arguments), row.numbers(arguments), coding, other)
     x, *others = (tensor.detach() for tensor in tensors)
     out = torch.empty_like(x)
-    held = dirty(packed.write, call, x, others[0] if others else None, out)
+    held = dirty(cuda_bitmask.write, mask, x, others[0] if others else None, out)
     assert_same_bits(out, wanted)
     found = tuple(torch.empty_like(x) for _ in tensors)
-    given = packed._weighing(coding, cotangent(wanted), held, found)
+    given = cuda_bitmask._weighing(coding, cotangent(wanted), held, found)
     launch("weigh", -(-x.numel() // given[-1][-1]), *given)
     layout = (x.shape, x.stride())
     for weights, one, other in zip(coding.weights, found, gradients, strict=True):
         assert_same_bits(one, other)
-        assert_same_bits(packed._weigh_by_torch(coding, weights, cotangent(wanted), held, layout), other)
+        assert_same_bits(cuda_bitmask._weigh_by_torch(coding, weights, cotangent(wanted), held, layout), other)
 
 
 def dirty(write: Any, *args: Any) -> Tensor:

@@ -14,7 +14,6 @@ from kernels.windows import ALL_POOLINGS, LAYOUTS, arguments_of, input_of, poole
 from torch import Tensor
 
 import subgrad
-from subgrad.apply.gates import through
 from subgrad.kernels import max_pool
 from subgrad.kernels import triton_max_pool as kernels
 
@@ -41,7 +40,7 @@ def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any,
 def shared(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
     geometry = max_pool.geometry_of(x, arguments_of(name))
     assert geometry is not None
-    return through(max_pool.Shared, x, (max_pool.anchored(x),), geometry, True)
+    return max_pool.Shared.apply(x, geometry, True)[:2]
 
 
 @pytest.mark.parametrize(("name", "layout", "dtype"), CASES, ids=str)

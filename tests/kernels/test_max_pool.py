@@ -10,8 +10,13 @@ import torch.nn.functional as F
 from kernels.fronts import without_front
 from kernels.windows import ALL_POOLINGS, NAMES, POOLINGS, arguments_of, input_of, integers, pooled_with_indices
 
-from subgrad.kernels import front, windows
-from subgrad.kernels.max_pool import geometry_of, is_channels_last, pooled
+from subgrad.apply.call import Call
+from subgrad.apply.operators import operator
+from subgrad.apply.plan import Plan
+from subgrad.conventions import convention
+from subgrad.kernels import cuda_window_scan
+from subgrad.kernels.max_pool import MaxPool, geometry_of, is_channels_last
+from subgrad.kernels.native import build
 
 WORDS = {
     "overlapping": torch.int16,
@@ -52,10 +57,14 @@ def test_other_calls_are_left_alone(shape: tuple[int, ...], given: tuple[Any, ..
 
 def test_tensors_on_the_cpu_are_for_the_loops_alone() -> None:
     x, arguments = integers(torch.float32, "cpu"), dict(zip(NAMES, POOLINGS["side by side"], strict=True))
-    assert (pooled(x, arguments, True) is None) == (front.loops() is None)
+    call = Call(
+        operator("max_pool2d_with_indices"), "max_pool2d_with_indices", {}, convention("min-norm"), None, (x,), {}
+    )
+    plan = Plan(frozenset(("self",)), (), shares=True)
+    assert (MaxPool().accepts(plan, call) is None) == (build.loops() is None)
     with without_front():
-        assert pooled(x, arguments, True) is None
-    assert windows.Geometry.of(x, None, arguments) is None
+        assert MaxPool().accepts(plan, call) is None
+    assert cuda_window_scan.Geometry.of(x, None, arguments) is None
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (1, 1, 1, 1), (2, 3, 1, 5), (2, 1, 1, 5)])

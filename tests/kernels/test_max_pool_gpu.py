@@ -13,7 +13,7 @@ from kernels.windows import ALL_POOLINGS, LAYOUTS, input_of, pooled_with_indices
 from torch import Tensor
 
 import subgrad
-from subgrad.apply import shortcuts
+from subgrad.apply import window_scan
 from subgrad.kernels import max_pool
 
 pytestmark = pytest.mark.gpu
@@ -38,7 +38,7 @@ def on_a_gpu() -> None:
 @pytest.fixture
 def plainly(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     with monkeypatch.context() as without:
-        yield lambda: without.setattr(shortcuts, "_for_windows", [])
+        yield lambda: without.setattr(window_scan, "_for_windows", [])
 
 
 def is_ours(out: Tensor) -> bool:

@@ -14,9 +14,9 @@ from kernels.windows import ALL_POOLINGS, LAYOUTS, input_of, pooled_with_indices
 from torch import Tensor
 
 import subgrad
-from subgrad.kernels import front
+from subgrad.kernels.native import build
 
-pytestmark = pytest.mark.skipif(not front.is_used(), reason="needs `subgrad build`, and so a C++ compiler")
+pytestmark = pytest.mark.skipif(not build.is_used(), reason="needs `subgrad build`, and so a C++ compiler")
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "max_pool1d": lambda x: F.max_pool1d(x.flatten(2), 3, 2, 1),
     "max_pool1d, one apart": lambda x: F.max_pool1d(x.flatten(2), 3, 1),

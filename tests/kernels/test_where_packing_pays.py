@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.operators import operator
-from subgrad.kernels.offers import keeps_result
-from subgrad.kernels.pieces import STRAIGHT
+from subgrad.kernels.cuda_bitmask import keeps_result
+from subgrad.kernels.piecewise import STRAIGHT
 from subgrad.kinks.overloads import overload
 
 FORMS = [form for op in STRAIGHT for form in (op, operator(op).in_place) if form]

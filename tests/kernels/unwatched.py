@@ -1,5 +1,7 @@
-"""No Python runs for a call like an earlier one. Run by `test_front.py` and `test_front_gpu.py`, in a process where
-nothing is watched: what an audit or `subgrad.grad` has registered stays, and lies over the front.
+"""No Python runs for a call like an earlier one.
+
+Run by `test_fast_path.py` and `test_fast_path_gpu.py`, in a process where nothing is watched: what an audit or
+`subgrad.grad` has registered stays, and lies over the fast path.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 import subgrad
 from subgrad.apply import dispatch
 from subgrad.apply.plan import INSTALLED
-from subgrad.kernels import packed
-from subgrad.kernels.launch import launch
+from subgrad.kernels import cuda_bitmask
+from subgrad.kernels.triton_launch import launch
 
 # What torch does not do right, and a mask by one number would not do for.
 LEFT_TO_PYTHON = {
@@ -124,7 +126,7 @@ def test_cpu_clamps_keep_a_bit_an_entry(size: int, dtype: torch.dtype, in_place:
 def test_cuda_small_tensors_and_large_ones_are_packed(name: str) -> None:
     call = (CALLS | IN_PLACE)[name]
     small = [torch.randn(16, device="cuda", requires_grad=True) * 1 for _ in range(2)]
-    large = [torch.randn(packed.SMALLEST, device="cuda", requires_grad=True) * 1 for _ in range(2)]
+    large = [torch.randn(cuda_bitmask.SMALLEST, device="cuda", requires_grad=True) * 1 for _ in range(2)]
     with subgrad.use("min-norm"):
         call(small[0])
         assert not python_run_by(lambda: call(small[1]))
@@ -177,7 +179,7 @@ def test_cuda_packs_what_lies_well_and_leaves_the_rest(
     assert is_packed_by_front(out) == (is_placed and convention != "torch")
     assert_same_bits(out, plain)
     launched = []
-    monkeypatch.setattr(packed, "launch", lambda *given: (launched.append(given), launch(*given)))
+    monkeypatch.setattr(cuda_bitmask, "launch", lambda *given: (launched.append(given), launch(*given)))
     cotangents = [
         torch.randn_like(out),
         torch.randn(leaf.shape[::-1], device="cuda").permute(*reversed(range(leaf.ndim))),

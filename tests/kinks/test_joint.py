@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import subgrad
-from subgrad.apply.joint import LEFT_TO_TORCH, REPAIRS
+from subgrad.apply.tie_sharing import LEFT_TO_TORCH, REPAIRS
 from subgrad.kinks import KINKS
 from subgrad.kinks.sets import Joint, Jump
 from subgrad.survey.joint import JointCall, joint_calls

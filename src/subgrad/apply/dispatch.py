@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch._C import DispatchKey
-from torch.autograd import forward_ad
 
-from subgrad.apply import compiled, layouts, lists, passing, shortcuts
-from subgrad.apply.active import active
-from subgrad.apply.gates import are_known_absent, below_autograd, laid_out
-from subgrad.apply.joint import REPAIRS, WITHOUT_INDICES, without_indices
+from subgrad.apply import current_pass, executors, foreach
+from subgrad.apply.call import Call, Originals
+from subgrad.apply.checkpoint import tie_checkpoints
+from subgrad.apply.fork_join import ForkJoin
+from subgrad.apply.jagged import Jagged
+from subgrad.apply.native import Native
 from subgrad.apply.operators import Operator, operator
-from subgrad.apply.plan import Plan, differentiated, is_shared, may_change, plan
-from subgrad.apply.recompute import tie_checkpoints
-from subgrad.apply.rule import Arguments, Choice, Native, take
-from subgrad.apply.shortcuts import Front, Memory, Shortcut
+from subgrad.apply.plan import may_change
+from subgrad.apply.scopes import active
+from subgrad.apply.tie_sharing import REPAIRS, TieSharing
+from subgrad.apply.torch_compile import guards
 from subgrad.apply.version_probe import warn_where_torch_differs
-from subgrad.conventions import Convention, Spot
+from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
-from subgrad.kinks.sets import Joint
-from subgrad.kinks.table import COMPOSITES
+
+executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), ForkJoin()))
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
@@ -43,9 +43,17 @@ OPERATORS = tuple(operator(op) for op in (*KINKS.entrywise, *REPAIRS))
 REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
 _library: torch.library.Library | None = None
 _originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
-_fronts: dict[str, Mapping[str, Front]] = {}  # what lies over ours, if it is built
+_fronts: dict[str, Mapping[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
 _served: set[Convention | None] = set()  # the conventions with all they need; None once everything is registered
 _lock = threading.Lock()
+
+# Made before any kernel is registered, for one key: what is to lie over the kernels of some forms.
+FastPath = Callable[[str, tuple[Operator, ...], Originals], Mapping[str, Callable[[], None]]]
+fast_paths: list[FastPath] = []
+
+
+def _nothing() -> None:
+    pass
 
 
 def install(convention: Convention | None = None) -> None:
@@ -65,7 +73,7 @@ def install(convention: Convention | None = None) -> None:
             convention = None
         else:
             _prepare()
-        compiled.remember_unguarded_graphs()
+        guards.remember_unguarded_graphs()
         with _quietly():
             for key in _originals:
                 _register(key, convention)
@@ -73,7 +81,8 @@ def install(convention: Convention | None = None) -> None:
 
 
 def ask_again() -> None:
-    """Shortcuts pay elsewhere than before: conventions may need more kernels, the one in force at once."""
+    """Executors gain elsewhere than before: conventions may need more kernels, the one in force at once."""
+    executors.forget()
     _served.intersection_update((None,))
     install(active())
 
@@ -92,8 +101,10 @@ def _prepare() -> None:
     cover_what_goes_past_kernels()
     _library = torch.library.Library("aten", "IMPL")
     for key in KEYS:
-        _originals[key] = {op: _original(op, key) for each in OPERATORS for op in (each.op, each.in_place) if op}
-        _fronts[key] = shortcuts.fronts(key, tuple(each for each in OPERATORS if each.op not in REPAIRS))
+        forms = (form for op in OPERATORS for form in (op.op, op.in_place, *WITHOUT_INDICES.get(op.op, ())))
+        _originals[key] = {form: _original(form, key) for form in forms if form}
+        for cover in fast_paths:
+            _fronts[key] = cover(key, OPERATORS, _originals[key])
 
 
 @cache
@@ -113,7 +124,7 @@ def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
     """Whether a convention may take what torch does not, or there is a faster way to the same."""
     if convention is None:
         return True
-    return may_change(op, convention) or (convention.interferes and shortcuts.ever_pay(op.op, key))
+    return may_change(op, convention) or (convention.interferes and executors.gain(op.op, key))
 
 
 def _register(key: str, convention: Convention | None) -> None:
@@ -122,27 +133,30 @@ def _register(key: str, convention: Convention | None) -> None:
         if (key, op.op) in REGISTERED or not _is_needed(op, key, convention):
             continue
         for form, kernel in _kernels(op, key).items():
-            compiled.keep_from_being_compiled(kernel)
+            guards.keep_from_being_compiled(kernel)
             REGISTERED[key, form] = kernel
             _library.impl(form, kernel, key, with_keyset=True, allow_override=True)
-            if form in _fronts[key]:
-                _fronts[key][form].cover()
+            _fronts.get(key, {}).get(form, _nothing)()
             # The Python dispatcher, which compiling uses, remembers who answered before.
             overload(form)._uncache_dispatch(getattr(DispatchKey, key))
 
 
 def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     """The kernels of an operator for one key: of its functional form, its in-place form, and those on lists."""
-    originals, front = _originals[key], _fronts[key].get
-    if op.op in REPAIRS:
-        forms = WITHOUT_INDICES.get(op.op, ()) if key in shortcuts.keys_for_windows() else ()
-        return {op.op: _joint(op, originals)} | {form: _values_of(op, form, _original(form, key)) for form in forms}
-    shortcut = shortcuts.functional(op.op, key)
-    kernels = {op.op: _entrywise(op, op.op, originals, shortcut, front(op.op), _functional)}
-    if op.in_place:
-        shortcut = shortcuts.in_place(op.op, key)
-        kernels[op.in_place] = _entrywise(op, op.in_place, originals, shortcut, front(op.in_place), _in_place)
-    return kernels | {form: lists.kernel(op.op, form, _original(form, key)) for form in lists.forms(op.op)}
+    originals = _originals[key]
+    forms = [form for form in (op.op, op.in_place) if form is not None]
+    kernels = {form: _kernel(op, form, originals) for form in forms}
+    kernels |= {form: _kernel_without_indices(op, form, originals) for form in _without_indices(op, key)}
+    return kernels | {form: foreach.kernel(op.op, form, _original(form, key)) for form in foreach.forms(op.op)}
+
+
+# Composites of torch's that return no indices, of which what they call makes 8 bytes an output.
+WITHOUT_INDICES = {"max_pool2d_with_indices": ("max_pool1d", "max_pool2d"), "max_pool3d_with_indices": ("max_pool3d",)}
+
+
+def _without_indices(op: Operator, key: str) -> tuple[str, ...]:
+    """Where there is something to gain."""
+    return WITHOUT_INDICES.get(op.op, ()) if executors.gain(op.op, key) else ()
 
 
 def _original(op: str, key: str) -> Callable[..., Any]:
@@ -159,163 +173,25 @@ def _original(op: str, key: str) -> Callable[..., Any]:
     return original
 
 
-# What is left of a call once torch's own kernel and shortcuts are out: operator, convention, arguments, plan, and the
-# originals with the keyset to call them with.
-Finish = Callable[[Operator, Convention, Arguments, Plan, dict[str, Any], Any], Tensor]
-
-
-def _entrywise(
-    op: Operator,
-    form: str,
-    originals: dict[str, Any],
-    shortcut: Shortcut | None,
-    front: Front | None,
-    finish: Finish,
-) -> Callable[..., Tensor]:
-    original, memory = originals[form], Memory(op)
-    is_composite = op.op in COMPOSITES  # what torch's own calls has a kernel of its own, perhaps for another convention
-
-    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:
-        planned = memory.native(args) if front is None else None  # which has been asked, and wants to be told
-        if planned is not None and (shortcut is None or args[0].numel() < shortcut.pays_from(planned)):
-            return original(keyset, *args, **kwargs)
-        convention = compiled.convention_of_call(args)
-        if not convention.interferes:
-            if front is not None and not compiled.is_compiling():
-                front.note_torchs_own()
-            return original(keyset, *args, **kwargs)
-        planned = memory.recall(convention, args)
-        if planned is None:
-            planned = memory.remember(convention, args, plan(op, convention, op.bind(args, kwargs)))
-        if front is not None and not compiled.is_compiling() and front.note(planned, op.bind(args, kwargs), shortcut):
-            return overload(form)(*args, **kwargs)
-        if not is_composite and not planned.choices and _is_left_to_torch(shortcut, planned, args[0]):
-            memory.note_native(convention, args, planned)
-            return original(keyset, *args, **kwargs)
-        arguments = op.bind(args, kwargs)
-        found = _shortened(shortcut, planned, arguments, originals, keyset)
-        return finish(op, convention, arguments, planned, originals, keyset) if found is None else found
-
-    return kernel
-
-
-def _is_left_to_torch(shortcut: Shortcut | None, planned: Plan, x: Tensor) -> bool:
-    """Whether nothing is faster than torch's own kernel, where that gives the wanted gradient."""
-    if shortcut is None or not planned.meetings:
-        return True
-    size = x.numel()
-    return not isinstance(size, int) or size < shortcut.pays_from(
-        planned
-    )  # a symbol, while compiling, must not be compared
-
-
-def _functional(
-    op: Operator, convention: Convention, arguments: Arguments, planned: Plan, originals: dict[str, Any], keyset: Any
-) -> Tensor:
-    native = _caller(op, "op", originals, keyset)
-    return _ruled(op, convention, arguments, native, planned) if planned.choices else native(arguments)
-
-
-def _in_place(
-    op: Operator, convention: Convention, arguments: Arguments, planned: Plan, originals: dict[str, Any], keyset: Any
-) -> Tensor:
-    self, in_place = arguments["self"], _caller(op, "in_place", originals, keyset)
-    if not planned.choices:
-        return in_place(arguments)
-    layouts.require_plain(op, convention, arguments)
-
-    def native(arguments: Arguments) -> Tensor:
-        """On a copy, since the derivative needs what is about to be overwritten; but in place there too: torch may
-        differentiate that form from its result (elu), which rounds differently."""
-        return in_place({**arguments, "self": laid_out(arguments["self"].clone(), self)})
-
-    result = _ruled(op, convention, arguments, native, planned)
-    # copy_ sends 0.0 back to what it overwrites; negated it is -0.0, which added to the gradient leaves every bit.
-    return self.neg_().copy_(result)
-
-
-def _shortened(
-    shortcut: Shortcut | None, planned: Plan, arguments: Arguments, originals: dict[str, Any], keyset: Any
-) -> Tensor | None:
-    """The result by a shortcut, if there is one for such a call; not in forward mode, of which they know nothing."""
-    if shortcut is None or not planned.meetings or forward_ad._current_level >= 0:
-        return None
-    return shortcut(planned, arguments, lambda op, args: originals[op](keyset, *args))
-
-
-def _joint(op: Operator, originals: dict[str, Any]) -> Callable[..., Any]:
-    original, repair = originals[op.op], REPAIRS[op.op]
+def _kernel(op: Operator, form: str, originals: Originals) -> Callable[..., Any]:
+    """The kernel of one form: with no convention in force, and where nothing is differentiated, torch's own."""
+    original = originals[form]
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        convention = compiled.convention_of_call(args)
-        if not convention.interferes:
+        convention = guards.convention_of_call(args)
+        if not convention.interferes or not guards.is_differentiated(args):
             return original(keyset, *args, **kwargs)
-        arguments = op.bind(args, kwargs)
-        native = _caller(op, "op", originals, keyset)
-        if not shares(op, convention, arguments):
-            return native(arguments)
-        layouts.require_plain(op, convention, arguments)
-        with torch._C._DisableAutocast():  # which would widen the sums over tied entries
-            return repair(native, arguments)
+        return executors.run(Call(op, form, originals, convention, keyset, args, kwargs))
 
     return kernel
 
 
-def _values_of(op: Operator, form: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a composite that returns the values of an operator, and not its indices."""
-    bound = Operator(form)
+def _kernel_without_indices(op: Operator, form: str, originals: Originals) -> Callable[..., Any]:
+    """The same for a composite that returns the values of an operator alone; passes know what torch's own calls."""
+    original, planned = originals[form], _kernel(op, form, originals)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        convention = compiled.convention_of_call(args)
-        # A pass knows the operator that torch's own composite calls.
-        if convention.interferes and not compiled.is_compiling() and passing.here.current is None:
-            arguments = bound.bind(args, kwargs)
-            found = without_indices(form, arguments) if shares(op, convention, arguments) else None
-            if found is not None:
-                return found
-        return original(keyset, *args, **kwargs)
+        is_left = guards.is_compiling() or current_pass.here.current is not None
+        return (original if is_left else planned)(keyset, *args, **kwargs)
 
     return kernel
-
-
-def shares(op: Operator, convention: Convention, arguments: Arguments) -> bool:
-    """Whether the convention takes the least element of a joint kink where torch does not."""
-    names = differentiated(op, arguments)
-    spots = [
-        Spot.of(kink, arguments, names)
-        for kink in op.kinks
-        if isinstance(kink.set, Joint) and not names.isdisjoint(kink.set.candidates) and kink.applies(arguments)
-    ]
-    return any(is_shared(convention, spot) for spot in spots)
-
-
-def _caller(op: Operator, form: str, originals: dict[str, Any], keyset: Any) -> Native:
-    """Torch's own operator, or the one that a composite calls, in its functional or in-place form."""
-
-    def native(arguments: Arguments) -> Any:
-        base, arguments = op.base(arguments)
-        return originals[getattr(base, form)](keyset, *base.args(arguments), **base.kwargs(arguments))
-
-    return native
-
-
-def _ruled(op: Operator, convention: Convention, arguments: Arguments, native: Native, planned: Plan) -> Tensor:
-    if not layouts.is_plain(arguments):
-        return layouts.on_values(op, convention, arguments)
-    if arguments["self"].is_cpu and all(are_known_absent(choice.hits(arguments)) for choice in planned.choices):
-        return native(arguments)  # on other devices, looking would mean to wait for them
-    composition = shortcuts.for_graphs(op.op)
-    if composition is not None and compiled.is_compiling() and forward_ad._current_level < 0:
-        found = composition(planned, arguments, below_autograd(overload(op.op), *op.args(arguments)))
-        if found is not None:
-            return found
-    operands = [name for name in op.operands if name in planned.names]
-    return take(native, _value(op, arguments, planned.choices), arguments, operands, planned.choices)
-
-
-def _value(op: Operator, arguments: Arguments, choices: Sequence[Choice]) -> Tensor | None:
-    """What the operator returns, where the rule must know it first: for operands of different shapes and dtypes."""
-    if len(op.operands) == 1 and not any(choice.singular for choice in choices):
-        return None
-    # The overload itself, not the kept original: below this level of `torch.func` there may be others to differentiate.
-    return below_autograd(overload(op.op), *op.args(arguments))

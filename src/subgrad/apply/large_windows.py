@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.gates import Gate, alias, is_readable, outer_levels, through
+from subgrad.apply.autograd_nodes import Gate, alias, is_readable, outer_levels, through
 
 _LARGE = 64  # entries; smaller windows are many, and looked at place by place
 

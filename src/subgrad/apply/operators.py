@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ import torch
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
 from subgrad.kinks.overloads import argument_names, overload, tensor_names
-from subgrad.kinks.sets import Slopes
+from subgrad.kinks.sets import Joint, Slopes
 from subgrad.kinks.table import COMPOSITES
 
 
@@ -25,6 +25,11 @@ class Operator:
     @cached_property
     def kinks(self) -> tuple[Kink, ...]:
         return KINKS.of_overload(self.op)
+
+    @cached_property
+    def is_joint(self) -> bool:
+        """Whether its kinks lie in many entries at once."""
+        return any(isinstance(kink.set, Joint) for kink in self.kinks)
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -65,6 +70,11 @@ class Operator:
         # `pow_.Scalar` has a number for an exponent, and `pow.Scalar` one to be raised.
         return candidate if "self" in self.tensor_names and exists(candidate) else None
 
+    @cached_property
+    def base_name(self) -> str:
+        """The overload that does the work: another one for composites."""
+        return COMPOSITES[self.op][0] if self.op in COMPOSITES else self.op
+
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments by name; the dispatcher leaves trailing defaults out."""
         return {**self._defaults, **dict(zip(self.argument_names, args, strict=False)), **kwargs}
@@ -90,6 +100,12 @@ def operator(op: str) -> Operator:
 
 
 _OPERATORS = {op: Operator(op) for op in KINKS.overloads}
+
+
+@cache
+def overload_of(op: str) -> Operator:
+    """Any overload, in the table or not."""
+    return Operator(op)
 
 
 def exists(op: str) -> bool:

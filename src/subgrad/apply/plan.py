@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,9 +13,9 @@ from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeA
 from torch.autograd import forward_ad
 from torch.torch_version import TorchVersion
 
-from subgrad.apply.gates import are_known_absent, is_readable
+from subgrad.apply.autograd_nodes import are_known_absent, is_readable
+from subgrad.apply.call import Arguments
 from subgrad.apply.operators import Operator, operator
-from subgrad.apply.rule import Arguments, Choice
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import Kink
 from subgrad.kinks.sets import LEAST, Ball, Element, Joint, Jump, Slopes, Ties
@@ -23,6 +23,30 @@ from subgrad.kinks.table import COMPOSITES
 
 INSTALLED = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"  # the column of the table that describes it
 VERSIONS = ("torch-2.13", "torch-2.14")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to take at one kink, as functions of the call's arguments.
+
+    Attributes:
+        hits: which entries lie on the kink.
+        weights: of the differentiated operands there; None for those that are tensors.
+        element: all weights; asked for after the forward ran, as `rrelu` makes its slopes then.
+        singular: torch's own derivative is not finite there, so that the operator must not meet these entries.
+        require_inside: refuses weights that are no elements at some hits; asked after the forward ran, too.
+    """
+
+    hits: Callable[[Arguments], Tensor]
+    weights: Mapping[str, float | None]
+    element: Callable[[Arguments], Element]
+    singular: bool = False
+    require_inside: Callable[[Arguments, Tensor], None] | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing passes, in which case the forks alone do all that is to be done in reverse mode."""
+        return not self.singular and all(weight == 0 for weight in self.weights.values())
 
 
 @dataclass(frozen=True)
@@ -48,17 +72,23 @@ class Plan:
 
     Attributes:
         names: the differentiated arguments.
-        notes: what shortcuts keep for the next call like this.
+        meetings: the kinks of single entries.
+        shares: whether tied entries share where torch selects one: the least element of a joint kink.
     """
 
     names: frozenset[str]
     meetings: tuple[Meeting, ...]
-    notes: dict[str, Any] = field(default_factory=dict, compare=False)
+    shares: bool = False
 
     @cached_property
     def choices(self) -> list[Choice]:
         """What the convention takes out of torch's hands; nothing where both agree anyway."""
         return [meeting.choice for meeting in self.meetings if meeting.choice is not None]
+
+    @cached_property
+    def is_native(self) -> bool:
+        """Whether torch's own kernel gives all that is wanted."""
+        return not self.choices and not self.shares
 
     @cached_property
     def is_blocked(self) -> bool:
@@ -80,7 +110,10 @@ def differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
 
 def plan(op: Operator, convention: Convention, arguments: Arguments) -> Plan:
     """The plan for one call."""
-    self, names = arguments["self"], differentiated(op, arguments)
+    names = differentiated(op, arguments)
+    if op.is_joint:
+        return Plan(names, (), _shares(op, convention, arguments, names))
+    self = arguments["self"]
     if names.isdisjoint(op.operands) or self.is_complex():
         return Plan(names, ())
     rest = (names, self.dtype, forward_ad._current_level >= 0)
@@ -117,6 +150,15 @@ def _may_change(kink: Kink, convention: Convention) -> bool:
 def is_shared(convention: Convention, spot: Spot) -> bool:
     """Whether the convention takes the least element of a joint kink where torch does not."""
     return convention.element(spot) is LEAST and torch_element(spot, INSTALLED) is not LEAST
+
+
+def _shares(op: Operator, convention: Convention, arguments: Arguments, names: frozenset[str]) -> bool:
+    spots = [
+        Spot.of(kink, arguments, names)
+        for kink in op.kinks
+        if isinstance(kink.set, Joint) and not names.isdisjoint(kink.set.candidates) and kink.applies(arguments)
+    ]
+    return any(is_shared(convention, spot) for spot in spots)
 
 
 def _meets_nothing(op: Operator, arguments: Arguments) -> bool:

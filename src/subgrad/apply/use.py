@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from subgrad.apply import compiled, dispatch
-from subgrad.apply.active import Scope, set_process_default
+from subgrad.apply import dispatch
+from subgrad.apply.scopes import Scope, set_process_default
+from subgrad.apply.torch_compile import guards
 from subgrad.conventions import Convention, convention
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -27,7 +28,7 @@ def set_default(like: str | Convention) -> None:
     """
     chosen = convention(like)
     dispatch.install(chosen)
-    compiled.forget_unguarded_graphs()
+    guards.forget_unguarded_graphs()
     set_process_default(chosen)
 
 
@@ -55,17 +56,17 @@ class use(Scope):
 
     def __enter__(self) -> Convention:
         if torch.compiler.is_dynamo_compiling():
-            from subgrad.apply.in_graph import enter
+            from subgrad.apply.torch_compile.use_in_graph import enter
 
             enter(self.convention)
             return self.convention
         dispatch.install(self.convention)
-        compiled.forget_unguarded_graphs()
+        guards.forget_unguarded_graphs()
         return super().__enter__()
 
     def __exit__(self, *exception: object) -> None:
         if torch.compiler.is_dynamo_compiling():
-            from subgrad.apply.in_graph import leave
+            from subgrad.apply.torch_compile.use_in_graph import leave
 
             leave()
         else:
@@ -129,5 +130,5 @@ class use(Scope):
 
 
 # Called where a graph breaks they are to run as they are; Dynamo still sees through them where it inlines them.
-compiled.keep_from_being_compiled(use.__enter__)
-compiled.keep_from_being_compiled(use.__exit__)
+guards.keep_from_being_compiled(use.__enter__)
+guards.keep_from_being_compiled(use.__exit__)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.active import Scope
+from subgrad.apply.scopes import Scope
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.overloads import argument_names, overload

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import shortcuts
-from subgrad.apply.branches import Call
-from subgrad.apply.gates import is_readable
+from subgrad.apply import window_scan
+from subgrad.apply.autograd_nodes import is_readable
+from subgrad.apply.pass_kernels import Call
 from subgrad.audit.result import DECADES
-from subgrad.kernels.packed import is_dense
+from subgrad.kernels.cuda_bitmask import is_dense
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.pooling_windows import of_call, regular
 from subgrad.kinks.sets import Ball, Joint, Jump, Slopes, Ties
@@ -152,7 +152,7 @@ def _total(counts: list[Tensor]) -> Tensor:
 
 def _in_one_pass(arguments: Mapping[str, Any]) -> tuple[int, Tensor] | None:
     """Windows and tied ones, where a kernel of ours looks at all of them at once."""
-    shortcut, x = shortcuts.for_windows(), arguments["self"]
+    shortcut, x = window_scan.for_windows(), arguments["self"]
     tied = None if shortcut is None else shortcut.ties(x, None, arguments)
     if tied is None:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.passing import running
+from subgrad.apply.current_pass import running
 from subgrad.audit.graphs import saved_hooks
 from subgrad.audit.switches import Switchboard
 from subgrad.torch_internals.autograd import graph_exec_group, top_saved_tensors_hooks

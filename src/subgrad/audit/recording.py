@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.branches import Call
-from subgrad.apply.compiled import is_compiling
-from subgrad.apply.lines import user_frame
+from subgrad.apply.pass_kernels import Call
+from subgrad.apply.source_line import user_frame
+from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.audit.call_site import Site
 from subgrad.audit.counting import OPERATORS, Found, NotLookedAt, Place, differentiated, found
 from subgrad.audit.modules import Modules

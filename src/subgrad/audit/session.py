@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from subgrad.apply import branches
-from subgrad.apply.active import active
-from subgrad.apply.lines import user_frame
-from subgrad.apply.passing import here
+from subgrad.apply import pass_kernels
+from subgrad.apply.current_pass import here
+from subgrad.apply.scopes import active
+from subgrad.apply.source_line import user_frame
 from subgrad.audit import graphs
 from subgrad.audit.attribution import Graph, effects
 from subgrad.audit.backward import INNER, Backward, tell_first
@@ -95,7 +95,7 @@ class Session:
     def __enter__(self) -> Session:
         if _running.session is not None:
             raise RuntimeError("An audit is running here already: one at a time in each thread.")
-        branches.install(Recording.rules)
+        pass_kernels.install(Recording.rules)
         _running.session = self
         self._thread, self._convention = threading.get_ident(), str(active())
         hook = register_optimizer_step_post_hook(self._after_step)

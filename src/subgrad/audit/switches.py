@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.active import Scope, active
-from subgrad.apply.branches import Call
-from subgrad.apply.dispatch import install, shares
-from subgrad.apply.gates import Gate, alias, laid_out, outer_levels, same, through
+from subgrad.apply.autograd_nodes import Gate, alias, laid_out, outer_levels, same, through
+from subgrad.apply.dispatch import install
+from subgrad.apply.pass_kernels import Call
 from subgrad.apply.plan import plan
+from subgrad.apply.scopes import Scope, active
 from subgrad.audit.call_site import Site
 from subgrad.audit.counting import COMPARISONS, Found, applying
 from subgrad.audit.graphs import Mark, marks_since
@@ -83,12 +83,10 @@ class Switchboard:
         if call.op.op in COMPARISONS:
             return False
         everyone = (active(), *self.conventions)
-        if call.op.op in KINKS.entrywise:
-            with values():  # elements may be made of operands, and autograd is to save nothing for that
-                plans = [plan(call.op, each, call.arguments) for each in everyone]
-            elements = [[_element(meeting) for meeting in each.meetings] for each in plans]
-            return any(one != elements[0] for one in elements)
-        return len({shares(call.op, each, call.arguments) for each in everyone}) > 1
+        with values():  # elements may be made of operands, and autograd is to save nothing for that
+            plans = [plan(call.op, each, call.arguments) for each in everyone]
+        elements = [(each.shares, [_element(meeting) for meeting in each.meetings]) for each in plans]
+        return any(one != elements[0] for one in elements)
 
 
 def _element(meeting: Any) -> Any:

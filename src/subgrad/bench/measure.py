@@ -17,7 +17,7 @@ from subgrad.bench.contender import Clock
 from subgrad.bench.rows import Row
 from subgrad.bench.worker import Apart, ApartRun
 from subgrad.conventions import Convention, convention
-from subgrad.kernels import front
+from subgrad.kernels.native import build
 
 CONTENDERS = ("torch", "subgrad")
 COMPILED = ("torch, compiled", "subgrad, compiled")
@@ -147,7 +147,7 @@ def benchmark(
         command,
         tuple(Copy(*key, median(found)) for key, found in copies.items()),
         tuple(_timing(key, times, kept[key]) for key in times),
-        front.is_used(),
+        build.is_used(),
     )
 
 

@@ -19,16 +19,16 @@ def add(commands: Any) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from subgrad.kernels import front
+    from subgrad.kernels.native import build
 
-    if front.library().exists():
-        print(f"Built already: {front.library()}")
+    if build.library().exists():
+        print(f"Built already: {build.library()}")
         return 0
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it tells of what is not needed here
     try:
         with _waiting(f"compiling for torch {torch.__version__}, about half a minute"):
-            found = front.build()
-    except front.BuildError as error:
+            found = build.build()
+    except build.BuildError as error:
         print(f"subgrad build: {error}", file=sys.stderr)
         return 1
     print(f"Built: {found}. Processes that start from now on use it; SUBGRAD_FRONT=never keeps one from it.")

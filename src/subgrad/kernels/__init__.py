@@ -1,9 +1,17 @@
-"""Fast: torch's own fused kernels and packed masks, where they give the chosen gradient to the bit."""
+"""Fast: torch's own fused kernels and bit masks, where they give the chosen gradient to the bit."""
 
-from subgrad.kernels.front import set_front
-from subgrad.kernels.offers import offer_all
-from subgrad.kernels.packed import set_packed
+from subgrad.apply import dispatch, executors, window_scan
+from subgrad.kernels.compiled_mask import CompiledMask
+from subgrad.kernels.cpu_hardtanh import CpuHardtanh
+from subgrad.kernels.cuda_bitmask import CudaBitmask, set_packed
+from subgrad.kernels.cuda_window_scan import OnCuda
+from subgrad.kernels.max_pool import MaxPool
+from subgrad.kernels.native.build import set_front
+from subgrad.kernels.native.planner import fast_paths
 
 __all__ = ["set_front", "set_packed"]
 
-offer_all()
+# Asked before those that `dispatch` names: torch's own kernel, and the general rules.
+executors.EXECUTORS[:0] = [CudaBitmask(), MaxPool(), CpuHardtanh(), CompiledMask()]
+window_scan.offer_for_windows(OnCuda())
+dispatch.fast_paths.append(fast_paths)

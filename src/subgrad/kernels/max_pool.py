@@ -1,6 +1,6 @@
 """Max-pooling whose tied entries share: the forward keeps a bit for each entry of a window, and nothing else.
 
-On CUDA by the kernels in `triton_max_pool.py`; on the CPU, where the C++ part is built, by the loops in `pooling.h`.
+On CUDA by the kernels in `triton_max_pool.py`; on the CPU, where the C++ part is built, by those in `cpu_max_pool.h`.
 
 Torch keeps the input and an index of 8 bytes an output. Neither way is the device waited for, and the gradient is
 written in one pass, in an order that is always the same.
@@ -8,7 +8,7 @@ written in one pass, in an order that is always the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from subgrad.apply.gates import Gate, alias, is_memory, outer_levels, through
-from subgrad.apply.rule import Arguments
-from subgrad.kernels import front
-from subgrad.kernels.launch import launch, triton_kernels
-from subgrad.kernels.packed import DTYPES, anchored
+from subgrad.apply.autograd_nodes import Gate, alias, is_memory, outer_levels, through
+from subgrad.apply.call import Arguments, Call
+from subgrad.apply.executors import Run
+from subgrad.apply.plan import Plan
+from subgrad.kernels.cuda_bitmask import DTYPES
+from subgrad.kernels.native import build
+from subgrad.kernels.triton_launch import launch, triton_kernels
 
 # How many entries a program does, and in how many warps; `benchmarks/max_pool.py --tiles` compares them.
 TILES = ((1024, 4), (2048, 4), (2048, 8), (512, 4))
@@ -242,25 +244,78 @@ def _is_sound(shape: tuple[int, ...], dims: int, positive: Sequence[int]) -> boo
     return len(shape) in (dims + 1, dims + 2) and 0 not in shape and min(positive) > 0
 
 
+class MaxPool:
+    """See `Executor`."""
+
+    def accepts(self, plan: Plan, call: Call) -> Run | None:
+        x = call.args[0]
+        if not plan.shares or call.op.op not in POOLINGS or forward_ad._current_level >= 0:
+            return None
+        if x.dtype not in DTYPES or not is_memory(x):
+            return None
+        return None if (triton_kernels() if x.is_cuda else build.loops() if x.is_cpu else None) is None else _run
+
+    def gains(self, op: str, key: str) -> bool:
+        keys = ("AutogradCUDA",) if build.loops() is None else ("AutogradCUDA", "AutogradCPU")
+        return op in POOLINGS and key in keys and triton_kernels() is not None
+
+
+POOLINGS = ("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d")
+
+
+def _run(call: Call) -> Any:
+    if call.form == "max_pool1d":
+        return _in_one_dimension(call)
+    return pooled(call.args[0], call.arguments, call.form == call.op.op)
+
+
+def _in_one_dimension(call: Call) -> Any:
+    """As images of one line."""
+    x, arguments = call.args[0], call.arguments
+    if x.ndim not in (2, 3):
+        return NotImplemented
+    numbers = {
+        name: [default, *arguments[name]] if arguments[name] else []
+        for name, default in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
+    }
+    found = pooled(x.unsqueeze(-2), {**arguments, **numbers}, False)
+    return found if found is NotImplemented else found.squeeze(-2)
+
+
+def pooled(x: Tensor, arguments: Arguments, with_indices: bool) -> Any:
+    """What the operator returns, without indices if they are not wanted."""
+    geometry = geometry_of(x, arguments)
+    if geometry is None:
+        return NotImplemented
+    *found, _ = Shared.apply(x, geometry, with_indices)
+    return tuple(found) if with_indices else found[0]
+
+
 class Shared(Gate):
-    """Max-pooling with words for its backward, and torch's indices where they are wanted."""
+    """Max-pooling with words for its backward, and torch's indices where they are wanted.
+
+    The last result, an empty tensor, depends on the input: with it second derivatives are zeros, not missing.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, anchor: tuple[Tensor], geometry: Geometry, with_indices: bool) -> Any:
+    def forward(ctx: Any, x: Tensor, geometry: Geometry, with_indices: bool) -> Any:
         values, words, indices = geometry.pool(x.contiguous(memory_format=geometry.layout), with_indices)
-        ctx.geometry, (ctx.anchor,) = geometry, anchor
-        ctx.save_for_backward(words)
+        anchor = torch.empty(0)
+        ctx.geometry, ctx.like = geometry, (x.dtype, x.device)
+        ctx.save_for_backward(words, anchor)
         ctx.set_materialize_grads(False)
         if indices is None:
-            return values
+            return values, anchor
         ctx.mark_non_differentiable(indices)
-        return values, indices
+        return values, indices, anchor
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        (words,) = ctx.saved_tensors
-        gradient = None if cotangent is None else _spread(ctx.geometry, cotangent, words, ctx.anchor)
-        return gradient, None, None, None
+        words, anchor = ctx.saved_tensors
+        if cotangent is None:
+            dtype, device = ctx.like
+            return torch.zeros(ctx.geometry.shape, dtype=dtype, device=device), None, None
+        return _spread(ctx.geometry, cotangent, words, anchor), None, None
 
 
 def _spread(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor) -> Tensor:
@@ -287,24 +342,12 @@ class _Constant(Gate):
         return cotangent, torch.zeros_like(anchor)
 
 
-def pooled(x: Tensor, arguments: Mapping[str, Any], with_indices: bool) -> Any:
-    """What the operator returns, without indices if they are not wanted; None if it is to be done in another way."""
-    if x.dtype not in DTYPES or not is_memory(x) or forward_ad._current_level >= 0:
-        return None
-    if (triton_kernels() if x.is_cuda else front.loops() if x.is_cpu else None) is None:
-        return None
-    geometry = geometry_of(x, arguments)
-    if geometry is None:
-        return None
-    return through(Shared, x, (anchored(x),), geometry, with_indices)
-
-
 def _is_by_loops(x: Tensor) -> bool:
     return x.is_cpu
 
 
 def _loops() -> Any:
-    found = front.built()
+    found = build.built()
     assert found is not None  # or nothing was kept for its backward
     return found
 

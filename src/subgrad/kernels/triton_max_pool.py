@@ -18,7 +18,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from subgrad.kernels.triton_kernels import _divided, _wide
+from subgrad.kernels.triton_bitmask import _divided, _wide
 
 COUNTED = tl.constexpr(58)  # entries, for which a word of 64 bits still has room for their count
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from subgrad.apply.joint import LEFT_TO_TORCH
+from subgrad.apply.tie_sharing import LEFT_TO_TORCH
 from subgrad.kinks import KINKS
 from subgrad.kinks.composites import THROUGH
 from subgrad.kinks.conditions import WORDS

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, strided
 from torch.autograd import forward_ad
 
-from subgrad.apply.gates import Gate, alias, through
+from subgrad.apply.autograd_nodes import Gate, alias, through
 from subgrad.torch_internals.autograd import below_autograd_and_views as values
 from subgrad.torch_internals.autograd import forward_level, load_forward_formulas, make_dual, unpack_dual
 

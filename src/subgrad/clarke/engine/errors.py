@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from subgrad.apply.lines import here, where_raised
+from subgrad.apply.source_line import here, where_raised
 
 __all__ = ["Refused", "defined_at", "here", "where_raised"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.branches import Call
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import parts, tangent, values, with_tangent
 
 MANY = 1 << 14  # entries: of what is larger so many are held against values, of those that were decided

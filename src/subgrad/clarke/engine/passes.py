@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.branches import Call
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.directions import NotGeneric
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, tangent, values
 from subgrad.clarke.engine.errors import Refused, here

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import branches
-from subgrad.apply.active import Scope
-from subgrad.apply.passing import running
+from subgrad.apply import pass_kernels
+from subgrad.apply.current_pass import running
+from subgrad.apply.scopes import Scope
 from subgrad.clarke.engine.directions import Direction
 from subgrad.clarke.engine.double_precision import NARROW, standing_in
 from subgrad.clarke.engine.duals import carries_tangents, dual
@@ -75,7 +75,7 @@ class Program:
                 f"The gradient of a whole program, at {here()}, cannot be taken inside torch.func transforms."
             )
         for device in {leaf.device.type for leaf in self.leaves}:
-            if device.upper() not in branches.BACKENDS:
+            if device.upper() not in pass_kernels.BACKENDS:
                 raise Refused(f"No rules are registered for tensors on {device}, as given at {here()}.")
         for leaf in self.leaves:
             if not leaf.is_floating_point():
@@ -296,7 +296,7 @@ def _prepare() -> None:
         return
     if not RULES:
         RULES.update(rules())
-    branches.install(RULES)
+    pass_kernels.install(RULES)
     _is_prepared = True  # last: until then other threads come here too, and wait while kernels are registered
 
 

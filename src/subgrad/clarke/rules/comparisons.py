@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.branches import Call
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import carries_tangents, tangent, valued, values
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.operator_certificate import Along, contradicted

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.gates import Gate, alias, through
+from subgrad.apply.autograd_nodes import Gate, alias, through
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, dual, parts, tangent, values
 from subgrad.clarke.engine.errors import Jumps, Refused, where_raised
 from subgrad.clarke.engine.passes import DoesNotRepeat

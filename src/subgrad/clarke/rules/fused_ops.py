@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from subgrad.apply.branches import Call
-from subgrad.apply.passing import running
+from subgrad.apply.current_pass import running
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, valued, values, with_tangent
 from subgrad.clarke.engine.passes import Decide, Look, Replay, Rule, is_differentiated
 from subgrad.torch_internals.dispatcher import fused_sdp_choice

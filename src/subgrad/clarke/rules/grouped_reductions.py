@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.branches import Call
-from subgrad.apply.passing import running
+from subgrad.apply.current_pass import running
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import valued, values
 from subgrad.clarke.engine.passes import Decide, Rule
 from subgrad.clarke.rules.order_statistics import Ranked, meets_itself

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from subgrad.apply.branches import Call
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import valued
 from subgrad.clarke.engine.passes import Decide, Rule
 from subgrad.clarke.rules.grouped_reductions import GROUPED

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.branches import Call
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.rules.fused_ops import Around
 from subgrad.torch_internals.dispatcher import batch_norm_impl_index

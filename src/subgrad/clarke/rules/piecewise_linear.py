@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.branches import Call
-from subgrad.apply.gates import Gate, through
+from subgrad.apply.autograd_nodes import Gate, through
 from subgrad.apply.operators import Operator
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.engine.passes import Decide, some
 from subgrad.clarke.rules.pointwise import Pointwise

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from subgrad.apply.branches import Call
+from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, weighted, with_tangent
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.operator_certificate import MANY, decided_entries

@@ -1,0 +1,116 @@
+"""One level of autograd in the middle of a kernel: values as they are, derivatives as we say.
+
+Under `torch.func` every level calls the kernel of its own, so that a gate acts at one level only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
+
+__all__ = [
+    "PLAIN",
+    "Gate",
+    "alias",
+    "are_known_absent",
+    "below_autograd",
+    "is_memory",
+    "is_readable",
+    "laid_out",
+    "outer_levels",
+    "overwritten",
+    "same",
+    "through",
+]
+
+
+class Gate(_SingleLevelFunction):
+    """A function with derivatives of its own at one level of autograd."""
+
+    apply: Any
+    # Compiled autograd asks for it, and only torch.autograd.Function has it.
+    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
+
+
+def through(gate: Any, *args: Any) -> Any:
+    """Call a gate at this level of autograd; inside `torch.func` torch asks whether that is meant."""
+    with enable_single_level_autograd_function():
+        return gate.apply(*args)
+
+
+@contextmanager
+def outer_levels() -> Iterator[None]:
+    """Inside a gate's forward: no derivative at this level, but at those around it, which torch switches off too."""
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
+        yield
+
+
+def same(tensor: Tensor) -> Tensor:
+    """The operand of a gate as its output: a view, unless there are tangents, which would have to be views as well."""
+    return tensor.view_as(tensor) if forward_ad._current_level < 0 else laid_out(tensor.clone(), tensor)
+
+
+def alias(tensor: Tensor) -> Tensor:
+    """The same memory, and to autograd no view of it, so that who gets it may write to it."""
+    return below_autograd(torch.ops.aten.alias, tensor)
+
+
+def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
+    """The same entries in the memory layout of another tensor, unless entries share memory there."""
+    if tensor.stride() == like.stride() or 0 in like.stride():
+        return tensor
+    return tensor.new_empty_strided(like.shape, like.stride()).copy_(tensor)
+
+
+def overwritten(tensor: Tensor, result: Tensor) -> Tensor:
+    """A tensor with a result written into it, values and history.
+
+    `copy_` sends 0.0 back to what it overwrites; negated it is -0.0, which added to the gradient leaves every bit.
+    """
+    return tensor.neg_().copy_(result)
+
+
+def is_memory(tensor: Tensor) -> bool:
+    """Whether a tensor is strided memory and nothing else: not traced or batched, no subclass, and what it shows."""
+    if type(tensor) not in PLAIN or torch._C._len_torch_dispatch_stack():
+        return False
+    keys = torch._C._dispatch_keys(tensor).raw_repr()
+    found = _are_plain.get(keys)
+    if found is None:
+        found = _are_plain[keys] = (
+            tensor.layout is torch.strided
+            and not functorch.is_functorch_wrapped_tensor(tensor)
+            and not functorch.is_legacy_batchedtensor(tensor)
+            and not tensor.is_meta
+            and not tensor.is_neg()
+            and not tensor._is_zerotensor()
+        )
+    return found
+
+
+PLAIN = (Tensor, torch.nn.Parameter)
+_are_plain: dict[int, bool] = {}  # by dispatch keys, which say all of that; asking one by one takes microseconds
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Whether a tensor's entries can be looked at: not while a CUDA graph is captured."""
+    return is_memory(tensor) and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def are_known_absent(places: Tensor) -> bool:
+    """Whether it can be seen that a place is not met at all."""
+    return is_readable(places) and not bool(places.any())
+
+
+def below_autograd(function: Callable[..., Any], *args: Any) -> Any:
+    """Call without derivatives at this level; outer levels of `torch.func` keep theirs (`detach` would cut all)."""
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        return function(*args)

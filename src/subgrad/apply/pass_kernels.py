@@ -1,0 +1,173 @@
+"""Kernels that let a pass over a whole program decide what an operator does at its kinks.
+
+They lie at a dispatch key of their own, before all others, that is on only in a thread that runs a pass. They act where
+torch would reach autograd, once for every level of `torch.func` and with what autocast has cast, and hand on every call
+that comes to them before that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, _ops
+from torch._C import DispatchKey
+
+from subgrad.apply import dispatch
+from subgrad.apply.current_pass import KEY, NAME, here
+from subgrad.apply.operators import Operator, exists
+from subgrad.apply.torch_compile import guards
+from subgrad.kinks.overloads import overload
+
+BACKENDS = ("CPU", "CUDA", "XPU", "MPS")
+# In-place forms that are not named after their functional one.
+IN_PLACE = {"pow.Tensor_Scalar": "pow_.Scalar", "pow.Tensor_Tensor": "pow_.Tensor"}
+
+NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
+
+
+def _keys(*names: str) -> tuple[DispatchKey, ...]:
+    return tuple(map(torch._C._dispatch_key_parse, names))
+
+
+_KEYS = torch._C.DispatchKeySet(KEY)
+_AUTOGRAD = _keys(*(f"Autograd{backend}" for backend in BACKENDS))
+_AUTOCAST = _keys(*(f"Autocast{backend}" for backend in BACKENDS))
+# Those who take a call before autograd does, and then make it once more, level by level or for a whole batch.
+_TRANSFORMS = _keys("FuncTorchDynamicLayerFrontMode", "FuncTorchBatched", "Batched", "BatchedNestedTensor")
+
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operator inside a pass.
+
+    Attributes:
+        op: the operator, in its functional form.
+        arguments: by name.
+        run: what was called, functional or in place, with torch's own derivative.
+        native: the functional form.
+        again: what was called, with other arguments.
+        written: whether the call writes into ``self``.
+        memo: what a rule has computed for this call and will need again.
+    """
+
+    op: Operator
+    arguments: dict[str, Any]
+    run: Callable[[], Any]
+    native: Callable[[Arguments], Any]
+    again: Callable[[Arguments], Any]
+    written: bool
+    memo: dict[str, Any] = field(default_factory=dict)
+
+    def as_it_is(self) -> Call:
+        """The same call, with what it is about to write into as it is now."""
+        return replace(self, arguments={**self.arguments, "self": self.arguments["self"].clone()}, memo={})
+
+
+_libraries: list[torch.library.Library] = []  # they live as long as these
+_installed: set[str] = set()
+_lock = threading.Lock()
+
+
+def install(ops: Iterable[str]) -> None:
+    """Register the kernels of some operators, once per process."""
+    wanted = [op for op in ops if op not in _installed]
+    if not wanted:
+        return
+    dispatch.cover_what_goes_past_kernels()
+    with _lock:
+        if not _libraries:
+            _libraries.extend((_let_others_through(), torch.library.Library("aten", "IMPL")))
+        for op in wanted:
+            if op not in _installed:
+                for form in forms(op):
+                    _register(_libraries[1], form, op)
+                _installed.add(op)
+
+
+def forms(op: str) -> tuple[str, ...]:
+    """An overload and the one that writes into ``self``, if there is one."""
+    in_place = IN_PLACE.get(op, Operator(op).in_place)
+    return (op, in_place) if in_place and exists(in_place) else (op,)
+
+
+def _let_others_through() -> torch.library.Library:
+    """Operators without a kernel of ours do not meet the key."""
+    everything = torch.library.Library("_", "IMPL")
+    everything.fallback(torch.library.fallthrough_kernel, NAME)
+    # Operators of higher order, such as `cond`, have a dispatcher of their own.
+    _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(KEY)
+    for each in _ops._higher_order_ops.values():
+        each.fallthrough(KEY)
+    return everything
+
+
+def _register(library: torch.library.Library, form: str, op: str) -> None:
+    kernel = _kernel(Operator(op), form)
+    guards.keep_from_being_compiled(kernel)
+    library.impl(form, kernel, NAME, with_keyset=True)
+    overload(form)._uncache_dispatch(KEY)
+
+
+def _is_at_autograd(form: str, keyset: Any) -> bool:
+    """Whether autograd is the next to take a call, so that none before it makes that call once more."""
+    if any(keyset.has(key) for key in _TRANSFORMS) or not any(keyset.has(key) for key in _AUTOGRAD):
+        return False
+    casting = [key for key in _AUTOCAST if keyset.has(key)]
+    return not any(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{form}", key.name) for key in casting)
+
+
+def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Numbers in the place of tensors reach a kernel in Python as numbers: here they are tensors again."""
+    number, tensor = reversed(args[:2]) if isinstance(args[0], Tensor) else args[:2]
+    dtype = torch.result_type(tensor, number)
+    if tensor.ndim and tensor.dtype == dtype and dtype.is_floating_point:
+        dtype = torch.float64  # which does not count beside entries, and what was given is not rounded
+    return (*(each if each is tensor else torch.tensor(each, dtype=dtype) for each in args[:2]), *args[2:])
+
+
+def _kernel(op: Operator, form: str) -> Callable[..., Any]:
+    functional, called = overload(op.op), overload(form)
+    takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
+    takes_numbers = torch._C._should_allow_numbers_as_tensors(form.partition(".")[0])
+    acts: dict[int, bool] = {}  # by dispatch keys
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        keyset, given = keyset.remove(KEY), args
+        if takes_two and len(args) > 1 and isinstance(args[0 if isinstance(args[1], Tensor) else 1], NUMBERS):
+            args = _with_tensors(args)
+        current = here.current
+        rule = None if current is None else current.rules.get(op.op)
+        keys = keyset.raw_repr()
+        if keys not in acts:
+            acts[keys] = _is_at_autograd(form, keyset)
+
+        def run() -> Any:
+            if given is not args and takes_numbers and acts[keys]:
+                with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+                    return called(*given, **kwargs)
+            return called.redispatch(keyset, *args, **kwargs)
+
+        if current is None or rule is None or not acts[keys]:
+            return run()
+
+        def native(arguments: Arguments) -> Any:
+            # With this pass suspended the overload runs as torch's own.
+            return functional(*op.args(arguments), **op.kwargs(arguments))
+
+        def again(arguments: Arguments) -> Any:
+            return called(*op.args(arguments), **op.kwargs(arguments))
+
+        call = Call(op, op.bind(args, kwargs), run, native, again, form != op.op)
+        here.current = None
+        try:
+            return current.run(rule, call)
+        finally:
+            here.current = current
+
+    return kernel

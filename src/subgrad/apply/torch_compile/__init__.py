@@ -1,0 +1,1 @@
+"""How conventions go with `torch.compile`."""

@@ -1,0 +1,1 @@
+"""The C++ part: the same path for a call, compiled."""

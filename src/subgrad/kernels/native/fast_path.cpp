@@ -1,0 +1,946 @@
+// In path of the kernels in Python: a call like one that was planned before is answered here, and no Python runs.
+//
+// A path lies over one kernel in Python, which lies over torch's own. It does not know what conventions mean: for the
+// first call of a kind it asks the planner, in Python, how calls of that kind are to be answered from then on; that they
+// are left to the kernel in Python is an answer, too.
+
+#include <Python.h>
+
+#include <ATen/ATen.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
+
+#include "cpu_clamp.h"
+#include "cpu_max_pool.h"
+
+#if defined(__linux__)
+#include <dlfcn.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace py = pybind11;
+using at::Tensor;
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::IValue;
+using c10::OperatorHandle;
+using c10::Scalar;
+using loops::Bits;
+using loops::Range;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using torch::jit::Stack;
+
+namespace c10 {
+
+// To a handle alone an operator shows a kernel as it is, which can be called without boxing what it is given.
+template <>
+class TypedOperatorHandle<KernelFunction> {
+ public:
+  static KernelFunction of(const OperatorHandle& op, DispatchKey key) {
+    return op.operatorDef_->op.lookup(DispatchKeySet(key));
+  }
+};
+
+}  // namespace c10
+
+namespace {
+
+// Who passes the cotangent on and who does not, by where an entry lies.
+struct Mask {
+  double low, high;  // the kinks; where there is one only, `high` is nan, and nothing lies above it
+  bool below, on_low, between, on_high, above, nan;
+
+  bool has_two() const { return !std::isnan(high); }
+
+  // A comparison with nan is false: so it says who passes where nan does not, and who does not where nan does.
+  Tensor compared(const Tensor& x) const {
+    Tensor found = side(x, low, on_low, between);
+    if (!has_two()) return found;
+    Tensor upper = side(x, high, on_high, above);
+    // Between the two kinks both must hold for what lies inside, either for what lies outside.
+    return between != nan ? found.logical_and_(upper) : found.logical_or_(upper);
+  }
+
+  Tensor applied(const Tensor& compared, const Tensor& cotangent) const {
+    return nan ? at::where(compared, 0, cotangent) : at::where(compared, cotangent, 0);
+  }
+
+  // For loops over entries; none where those pass that lie beyond two kinks.
+  template <typename Number>
+  std::optional<Range<Number>> range() const {
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    if (has_two() && !between) return std::nullopt;
+    if (has_two()) return Range<Number>(low, high, on_low, on_high, nan);
+    return between ? Range<Number>(low, infinite, on_low, true, nan) : Range<Number>(-infinite, low, true, on_low, nan);
+  }
+
+  std::vector<double> packed() const {
+    int bits = below | on_low << 1 | between << 2 | on_high << 3 | above << 4 | nan << 5;
+    return {low, high, static_cast<double>(bits)};
+  }
+
+  static Mask unpacked(const std::vector<double>& from) {
+    int bits = static_cast<int>(from[2]);
+    auto is = [bits](int index) { return (bits >> index & 1) != 0; };
+    return {from[0], from[1], is(0), is(1), is(2), is(3), is(4), is(5)};
+  }
+
+ private:
+  Tensor side(const Tensor& x, double place, bool on, bool right) const {
+    bool with_on = on != nan;
+    if (right != nan) return with_on ? at::ge(x, place) : at::gt(x, place);
+    return with_on ? at::le(x, place) : at::lt(x, place);
+  }
+};
+
+// In torch's own threads, which a loop that is compiled here would not be divided among: OpenMP is off in extensions.
+template <typename Number>
+Tensor weighed(const Tensor& x, const Tensor& cotangent, Range<Number> range) {
+  Tensor out = at::empty_like(cotangent);
+  auto entries = at::TensorIteratorConfig().add_output(out).add_const_input(x).add_const_input(cotangent).build();
+  entries.for_each([range](char** data, const int64_t* /*strides*/, int64_t size) {
+    loops::weigh(reinterpret_cast<const Number*>(data[1]), reinterpret_cast<const Number*>(data[2]),
+                 reinterpret_cast<Number*>(data[0]), size, range);
+  });
+  return out;
+}
+
+// Memory that loops can read, and nothing more than that.
+bool is_plain_cpu(const Tensor& tensor) {
+  return !at::isTensorSubclassLike(tensor) && tensor.is_cpu() && !tensor.is_neg() && !tensor._is_zerotensor();
+}
+
+// Whether all lie in memory alike, without gaps: then an iterator makes one dimension of all.
+bool is_one_loop(const Tensor& x, const Tensor& cotangent) {
+  return is_plain_cpu(x) && is_plain_cpu(cotangent) && x.scalar_type() == cotangent.scalar_type() &&
+         x.sizes() == cotangent.sizes() && x.strides() == cotangent.strides() && x.is_non_overlapping_and_dense();
+}
+
+// An empty tensor that depends on the input, so that second derivatives with respect to it are zeros, not missing.
+struct Anchor : torch::autograd::Function<Anchor> {
+  static Tensor forward(AutogradContext* context, const Tensor& x) {
+    context->saved_data["sizes"] = x.sizes();
+    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
+    context->saved_data["device"] = x.device();
+    return at::empty({0});
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list&) {
+    auto& saved = context->saved_data;
+    const auto dtype = static_cast<c10::ScalarType>(saved["dtype"].toInt());
+    return {at::zeros(saved["sizes"].toIntVector(), at::TensorOptions(saved["device"].toDevice()).dtype(dtype))};
+  }
+};
+
+// What is masked: an operator, and its arguments on the stack.
+struct Call {
+  const OperatorHandle& op;
+  bool in_place;
+  Stack* stack;
+  Mask mask;
+  Tensor anchor;  // where what is kept does not depend on the input
+};
+
+// The operator's value on the CPU, with a mask for a derivative, made of the input, which torch's own keeps as well.
+struct Masked : torch::autograd::Function<Masked> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Call& call) {
+    at::AutoDispatchBelowAutograd guard;
+    context->saved_data["mask"] = call.mask.packed();
+    context->save_for_backward({call.in_place ? x.clone() : x});
+    if (call.anchor.defined()) context->saved_data["anchor"] = call.anchor;
+    call.op.callBoxed(call.stack);
+    if (call.in_place) context->mark_dirty({x});
+    return call.in_place ? x : call.stack->back().toTensor();
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
+    const Mask mask = Mask::unpacked(context->saved_data["mask"].toDoubleVector());
+    const Tensor saved = context->get_saved_variables()[0], cotangent = cotangents[0];
+    if (!cotangent.defined()) return {Tensor(), Tensor()};
+    if (at::GradMode::is_enabled()) {
+      auto& data = context->saved_data;
+      const Tensor anchor = data.count("anchor") ? data["anchor"].toTensor() : Anchor::apply(saved);
+      // A sum over nothing is 0.0, which taken away leaves every bit.
+      return {mask.applied(mask.compared(saved.detach()), cotangent).sub(anchor.sum()), Tensor()};
+    }
+    if (is_one_loop(saved, cotangent)) {
+      if (saved.scalar_type() == at::kFloat) {
+        if (const auto range = mask.range<float>()) return {weighed(saved, cotangent, *range), Tensor()};
+      } else if (saved.scalar_type() == at::kDouble) {
+        if (const auto range = mask.range<double>()) return {weighed(saved, cotangent, *range), Tensor()};
+      }
+    }
+    return {mask.applied(mask.compared(saved.detach()), cotangent), Tensor()};
+  }
+};
+
+// Whether values are torch's to the bit: elsewhere its own instructions for lanes decide otherwise about zeros.
+#if defined(__x86_64__)
+constexpr bool CLAMPS_AS_TORCH = true;
+#else
+constexpr bool CLAMPS_AS_TORCH = false;
+#endif
+
+// A clamp on the CPU, in one pass: its value, and a bit an entry, which is all that is kept.
+struct Clamped : torch::autograd::Function<Clamped> {
+  static bool is_for(const Tensor& x) {
+    return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) && x.is_non_overlapping_and_dense();
+  }
+
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Mask* mask, bool in_place,
+                        const Tensor* anchor) {
+    at::AutoDispatchBelowAutograd guard;
+    const Tensor out = in_place ? x : at::empty_like(x, {}, format_of_result(x));
+    if (anchor->defined()) context->saved_data["anchor"] = *anchor;
+    context->save_for_backward({x.scalar_type() == at::kFloat ? clamped<float>(x, out, *mask)
+                                                              : clamped<double>(x, out, *mask)});
+    context->saved_data["strides"] = out.strides();
+    if (in_place) context->mark_dirty({x});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
+    const Tensor words = context->get_saved_variables()[0], cotangent = cotangents[0];
+    if (!cotangent.defined()) return variable_list(4);
+    auto& data = context->saved_data;
+    const auto strides = data["strides"].toIntVector();
+    const auto weigh = cotangent.scalar_type() == at::kFloat ? weighed<float> : weighed<double>;
+    Tensor gradient = weigh(words, cotangent, strides);
+    // A sum over nothing is 0.0, which taken away leaves every bit.
+    if (at::GradMode::is_enabled() && data.count("anchor")) gradient = gradient.sub(data["anchor"].toTensor().sum());
+    return {gradient, Tensor(), Tensor(), Tensor()};
+  }
+
+ private:
+  // As torch's own: lengths of 1 may have any stride, and get the usual one.
+  static at::MemoryFormat format_of_result(const Tensor& x) {
+    if (x.is_contiguous()) return at::MemoryFormat::Contiguous;
+    return x.is_contiguous(at::MemoryFormat::ChannelsLast) ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve;
+  }
+
+  template <typename Number>
+  static Tensor clamped(const Tensor& x, const Tensor& out, const Mask& mask) {
+    using Word = typename Bits<Number>::Word;
+    const auto range = *mask.range<Number>();
+    const auto dtype = sizeof(Word) == 4 ? at::kInt : at::kLong;
+    const Tensor words = at::empty({Bits<Number>::words(x.numel())}, x.options().dtype(dtype));
+    const auto* from = x.const_data_ptr<Number>();
+    auto* to = out.mutable_data_ptr<Number>();
+    by_blocks<Number>(words, x.numel(), [&](Word* bits, int64_t begin, int64_t size) {
+      loops::clamp(from + begin, to + begin, bits, size, range);
+    });
+    return words;
+  }
+
+  template <typename Number>
+  static Tensor weighed(const Tensor& words, const Tensor& cotangent, at::IntArrayRef strides) {
+    if (at::GradMode::is_enabled() || !is_plain_cpu(words) || !is_plain_cpu(cotangent)) {
+      return at::where(unpacked<Number>(words, cotangent.sizes(), strides), cotangent, 0);
+    }
+    const bool lies_alike = cotangent.strides() == strides;
+    const Tensor out = at::empty_strided(cotangent.sizes(), strides, cotangent.options());
+    if (!lies_alike) out.copy_(cotangent);
+    const auto* from = (lies_alike ? cotangent : out).template const_data_ptr<Number>();
+    auto* to = out.template mutable_data_ptr<Number>();
+    by_blocks<Number>(words, out.numel(), [&](const auto* bits, int64_t begin, int64_t size) {
+      loops::weigh(bits, from + begin, to + begin, size);
+    });
+    return out;
+  }
+
+  // In torch's own threads, as above: the first word of each block is what they divide.
+  template <typename Number, typename Loop>
+  static void by_blocks(const Tensor& words, int64_t size, const Loop& loop) {
+    using B = Bits<Number>;
+    using Word = typename B::Word;
+    auto* const bits = static_cast<Word*>(words.data_ptr());
+    if (size <= at::internal::GRAIN_SIZE) return loop(bits, 0, size);
+    const Tensor firsts = words.as_strided({B::blocks(size)}, {B::LANES});
+    auto blocks = at::TensorIterator::borrowing_nullary_op(firsts);
+    blocks.for_each(
+        [&](char** data, const int64_t* /*strides*/, int64_t count) {
+          auto* const first = reinterpret_cast<Word*>(data[0]);
+          const int64_t begin = (first - bits) * B::ROWS;
+          loop(first, begin, std::min(count * B::BLOCK, size - begin));
+        },
+        at::internal::GRAIN_SIZE / B::BLOCK);
+  }
+
+  // Those who pass, lying in memory as `strides` say; of operators, which can be traced.
+  template <typename Number>
+  static Tensor unpacked(const Tensor& words, at::IntArrayRef sizes, at::IntArrayRef strides) {
+    using B = Bits<Number>;
+    const int64_t blocks = B::blocks(c10::multiply_integers(sizes));
+    const Tensor whole = at::constant_pad_nd(words, {0, blocks * B::LANES - words.numel()}).view({blocks, 1, B::LANES});
+    const Tensor rows = at::arange(B::ROWS, words.options()).view({B::ROWS, 1});
+    return at::bitwise_right_shift(whole, rows).bitwise_and(1).to(at::kBool).as_strided(sizes, strides);
+  }
+};
+
+// The driver of the GPU, which torch has loaded if there is one.
+struct Driver {
+  using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                         void**);
+  Launch launch = nullptr;
+  int (*current)(void**) = nullptr;
+  int (*make_current)(void*) = nullptr;
+
+  static const Driver& get() {
+    static const Driver only;
+    return only;
+  }
+
+  explicit operator bool() const { return launch != nullptr && current != nullptr && make_current != nullptr; }
+
+  void* context() const {
+    void* found = nullptr;
+    current(&found);
+    return found;
+  }
+
+ private:
+  Driver() {
+#if defined(__linux__)
+    void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) return;
+    launch = reinterpret_cast<Launch>(dlsym(library, "cuLaunchKernel"));
+    current = reinterpret_cast<int (*)(void**)>(dlsym(library, "cuCtxGetCurrent"));
+    make_current = reinterpret_cast<int (*)(void*)>(dlsym(library, "cuCtxSetCurrent"));
+#endif
+  }
+};
+
+// A kernel of Triton's: for a size that 16 divides, and tensors that lie at multiples of 16 bytes.
+struct Compiled {
+  enum { TENSOR, SIZE, NUMBER };  // as in `triton_launch.py`
+
+  uint64_t function;
+  unsigned threads, shared;
+  int64_t entries;
+  std::vector<std::pair<int, int64_t>> parameters;
+  void* context;
+
+  // From what has been launched in this thread before.
+  static Compiled of(const py::tuple& made) {
+    return {made[0].cast<uint64_t>(), made[1].cast<unsigned>(), made[2].cast<unsigned>(), made[3].cast<int64_t>(),
+            made[4].cast<std::vector<std::pair<int, int64_t>>>(), Driver::get().context()};
+  }
+
+  static bool is_for(const Tensor& tensor) {
+    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX && is_well_placed(tensor) &&
+           c10::impl::VirtualGuardImpl(tensor.device().type()).getDevice() == tensor.device();
+  }
+
+  static bool is_well_placed(const Tensor& tensor) {
+    return reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+  }
+
+  void operator()(std::initializer_list<Tensor> tensors, int64_t size) const {
+    std::vector<uint64_t> values;
+    for (const auto& [kind, value] : parameters) {
+      values.push_back(kind == TENSOR ? reinterpret_cast<uint64_t>(tensors.begin()[value].data_ptr())
+                                      : static_cast<uint64_t>(kind == SIZE ? size : value));
+    }
+    values.resize(values.size() + 2);  // memory that Triton's kernels may have for themselves, and these do not
+    std::vector<void*> pointers;
+    for (uint64_t& value : values) pointers.push_back(&value);
+    const c10::Device device = tensors.begin()->device();
+    void* stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+    const auto programs = static_cast<unsigned>((size + entries - 1) / entries);
+    const Driver& driver = Driver::get();
+    if (driver.context() == nullptr) driver.make_current(context);  // a thread that has done nothing yet
+    const int status = driver.launch(reinterpret_cast<void*>(function), programs, 1, 1, threads, 1, 1, shared, stream,
+                                     pointers.data(), nullptr);
+    TORCH_CHECK(status == 0, "a packed mask could not be launched: error ", status, " of the CUDA driver");
+  }
+};
+
+const DispatchKeySet PLAIN{DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
+                           DispatchKey::ADInplaceOrView};
+
+// The kernels that weigh, by coding, dtype and device: of masks there are few.
+class Weighing {
+ public:
+  using Key = std::tuple<int64_t, c10::ScalarType, c10::DeviceIndex>;
+
+  static Key key(int64_t coding, const Tensor& tensor) {
+    return {coding, tensor.scalar_type(), tensor.device().index()};
+  }
+
+  void know(const Key& of, Compiled kernel) {
+    std::lock_guard<std::mutex> held(mutex_);
+    kernels_.emplace(of, std::move(kernel));
+  }
+
+  const Compiled* find(const Key& of) {
+    std::lock_guard<std::mutex> held(mutex_);
+    const auto found = kernels_.find(of);
+    return found == kernels_.end() ? nullptr : &found->second;  // it stays
+  }
+
+  PyObject* in_python = nullptr;  // for cotangents that are differentiated, batched, traced, or lie differently
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, Compiled> kernels_;
+};
+
+Weighing& weighing() {
+  static auto* only = new Weighing;  // never given back: the engine's threads outlive what is static
+  return *only;
+}
+
+// A packed mask: a bit an entry is kept, or two, as `BitPlanes` has them. The second result, an empty tensor, depends on the
+// input: with it second derivatives are zeros, not missing.
+struct Packed : torch::autograd::Function<Packed> {
+  static variable_list forward(AutogradContext* context, const Tensor& x, const Compiled* write, int64_t coding,
+                               int64_t bits, bool in_place) {
+    at::AutoDispatchBelowAutograd guard;
+    const Tensor out = in_place ? x : at::empty_like(x), anchor = at::empty({0});
+    const Tensor codes = at::empty({bytes(x.numel(), bits, write->entries)}, x.options().dtype(at::kByte));
+    (*write)({x, x, out, codes}, x.numel());
+    context->set_materialize_grads(false);
+    context->save_for_backward({codes, anchor});
+    context->saved_data["coding"] = coding;
+    context->saved_data["sizes"] = out.sizes();
+    context->saved_data["strides"] = out.strides();
+    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
+    if (in_place) context->mark_dirty({x});
+    return {out, anchor};
+  }
+
+  static int64_t bytes(int64_t size, int64_t bits, int64_t block) {
+    return bits == 1 ? size / 8 : 2 * ((size + 127) / 128 * 16) + (size + block - 1) / block;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
+    const auto kept = context->get_saved_variables();
+    const Tensor codes = kept[0], cotangent = cotangents[0];
+    auto& saved = context->saved_data;
+    const int64_t coding = saved["coding"].toInt();
+    const auto sizes = saved["sizes"].toIntVector(), strides = saved["strides"].toIntVector();
+    if (!cotangent.defined()) {
+      const auto dtype = static_cast<c10::ScalarType>(saved["dtype"].toInt());
+      return {at::zeros(sizes, codes.options().dtype(dtype)), Tensor(), Tensor(), Tensor(), Tensor()};
+    }
+    const bool lies_alike = cotangent.sizes() == sizes && cotangent.strides() == strides;
+    if (lies_alike && !at::GradMode::is_enabled() && is_plain(cotangent, codes)) {
+      if (const Compiled* weigh = weighing().find(Weighing::key(coding, cotangent))) {
+        const Tensor gradient = at::empty_like(cotangent);
+        (*weigh)({cotangent, codes, gradient, gradient}, cotangent.numel());
+        return {gradient, Tensor(), Tensor(), Tensor(), Tensor()};
+      }
+    }
+    py::gil_scoped_acquire gil;
+    const auto in_python = py::reinterpret_borrow<py::object>(weighing().in_python);
+    const auto gradient = in_python(coding, cotangent, codes, kept[1], py::tuple(py::cast(sizes)),
+                                    py::tuple(py::cast(strides)));
+    return {gradient.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+
+ private:
+  // Memory of the current device, and nothing more than that: autocast keys are on every tensor.
+  static bool is_plain(const Tensor& cotangent, const Tensor& codes) {
+    return cotangent.is_cuda() && codes.device() == cotangent.device() &&
+           (PLAIN | c10::autocast_dispatch_keyset).has_all(cotangent.key_set()) &&
+           !at::areAnyTensorSubclassLike({cotangent, codes}) && Compiled::is_for(cotangent) &&
+           Compiled::is_well_placed(codes);
+  }
+};
+
+// As torch tells it, but asked for without a call where a tensor is no view: calls that miss every cache are most of
+// what a path takes.
+const torch::autograd::AutogradMeta* autograd_of(const Tensor& tensor) {
+  return static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
+}
+
+bool requires_grad(const Tensor& tensor) {
+  const auto* meta = autograd_of(tensor);
+  if (meta == nullptr) return false;
+  return meta->is_view_ ? tensor.requires_grad() : meta->requires_grad_ || meta->grad_fn_ != nullptr;
+}
+
+bool has_tangent(const Tensor& tensor) {
+  const auto* meta = autograd_of(tensor);
+  return meta != nullptr && (meta->is_view_ || meta->fw_grad_ != nullptr) && tensor._fw_grad(0).defined();
+}
+
+// An argument, as far as plans depend on it.
+struct Kind {
+  static std::optional<Kind> of(const IValue& value) {
+    Kind kind;
+    if (value.isTensor()) {
+      const Tensor& tensor = value.toTensor();
+      kind.is_tensor = true;
+      kind.dtype = tensor.scalar_type();
+      kind.device = tensor.device().type();
+      kind.is_differentiated = requires_grad(tensor);
+      kind.has_dimensions = tensor.dim() > 0;
+    } else if (value.isDouble() || value.isInt() || value.isBool() || value.isNone()) {
+      kind.number = value;
+    } else {
+      return std::nullopt;
+    }
+    return kind;
+  }
+
+  bool is_of(const Tensor& tensor) const {
+    return is_tensor && tensor.scalar_type() == dtype && tensor.device().type() == device &&
+           requires_grad(tensor) == is_differentiated && (tensor.dim() > 0) == has_dimensions;
+  }
+
+  bool is_of(const Scalar& scalar) const {
+    if (is_tensor || scalar.isSymbolic()) return false;
+    if (scalar.type() == c10::kDouble) return number.isDouble() && has_same_bits(scalar.toDouble(), number.toDouble());
+    if (scalar.type() == c10::kLong) return number.isInt() && scalar.toLong() == number.toInt();
+    return scalar.isBoolean() && number.isBool() && scalar.toBool() == number.toBool();
+  }
+
+  bool is_of(const std::optional<Scalar>& scalar) const {
+    return scalar.has_value() ? is_of(*scalar) : !is_tensor && number.isNone();
+  }
+
+  bool is_of(const IValue& value) const {
+    if (value.isTensor()) return is_of(value.toTensor());
+    if (value.isScalar()) return is_of(value.toScalar());
+    return value.isNone() && is_of(std::optional<Scalar>());
+  }
+
+ private:
+  static bool has_same_bits(double one, double other) { return std::memcmp(&one, &other, sizeof one) == 0; }
+
+  bool is_tensor = false, is_differentiated = false, has_dimensions = false;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::DeviceType device = c10::kCPU;
+  IValue number;
+};
+
+struct Kernel {
+  OperatorHandle op;
+  c10::KernelFunction function;
+
+  Kernel(const OperatorHandle& of, DispatchKey key)
+      : op(of), function(c10::TypedOperatorHandle<c10::KernelFunction>::of(of, key)) {}
+
+  void operator()(DispatchKeySet keys, Stack* stack) const { function.callBoxed(op, keys, stack); }
+
+  template <typename Result, typename... Args>
+  Result call(DispatchKeySet keys, Args... args) const {
+    return function.call<Result, Args...>(op, keys, args...);
+  }
+};
+
+// What to do with calls of a kind.
+struct Answer {
+  bool in_python = false;  // leave them to the kernel in Python
+  std::shared_ptr<const Kernel> kernel;  // torch's own; null for a mask
+  std::shared_ptr<const Compiled> write;  // for a packed one; null for another
+  int64_t coding = 0, bits = 1;
+  c10::DeviceIndex device = -1;
+  std::optional<std::vector<Scalar>> numbers;  // for it, in place of all that follow the first argument
+  Mask mask{};
+  int place = -1;  // which argument is the kink, if it is a tensor
+  bool is_clamp = false;  // whether the value is an entry held within the range that passes
+  bool is_anchored = false;  // whether second derivatives are zeros, as torch's own, and not missing
+  int64_t smallest = 0, below = INT64_MAX;  // entries
+
+  bool is_for(int64_t entries) const { return smallest <= entries && entries < below; }
+};
+
+struct Known {
+  py::object convention;
+  std::vector<Kind> kinds;
+  std::shared_ptr<const Answer> answer;
+
+  bool is_like(c10::ArrayRef<IValue> args) const {
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (!kinds[i].is_of(args[i])) return false;
+    }
+    return true;
+  }
+
+  template <typename... Args>
+  bool is_like(const Args&... args) const {
+    size_t i = 0;
+    return (kinds[i++].is_of(args) && ...);
+  }
+};
+
+// What decides, before anything is recalled.
+struct Met {
+  explicit Met(DispatchKeySet keys) : is_plain(PLAIN.has_all(keys)) {}
+
+  void operator()(const Tensor& tensor) {
+    is_plain = is_plain && tensor.defined() && !has_tangent(tensor);
+    is_differentiated = is_differentiated || requires_grad(tensor);
+  }
+  void operator()(const IValue& value) {
+    if (value.isTensor()) (*this)(value.toTensor());
+  }
+  void operator()(const Scalar&) {}
+  void operator()(const std::optional<Scalar>&) {}
+
+  bool is_differentiated_now() const { return is_differentiated && at::GradMode::is_enabled(); }
+
+  bool is_plain, is_differentiated = false;
+};
+
+// The convention in force here, as `apply.scopes` has it.
+class Conventions {
+ public:
+  PyObject *scopes, *attribute, *module, *fallback;
+
+  void forget() { ++changes_; }
+
+  py::object around() const {
+    PyObject* entered = nullptr;
+    if (PyContextVar_Get(scopes, nullptr, &entered) < 0) throw py::error_already_set();
+    py::object held = py::reinterpret_steal<py::object>(entered);
+    Py_ssize_t count = PyTuple_Size(entered);
+    if (count == 0) return py::reinterpret_borrow<py::object>(PyDict_GetItem(module, fallback));
+    return py::reinterpret_steal<py::object>(PyObject_GetAttr(PyTuple_GetItem(entered, count - 1), attribute));
+  }
+
+  // Only to compare with. To wait for Python at every call takes longer than all the rest, so that it is asked only
+  // after a change: `apply.scopes` tells of those it makes, and Python counts how often a thread changes its context,
+  // as tasks do that take turns.
+  const PyObject* recognised() const {
+    struct Found {
+      uint64_t thread, context, changes;
+      const PyObject* convention;
+    };
+    thread_local Found last{};
+    const uint64_t now = changes_;
+    const PyThreadState* state = PyGILState_GetThisThreadState();
+    if (last.convention == nullptr || now != last.changes || state == nullptr || state->id != last.thread ||
+        state->context_ver != last.context) {
+      py::gil_scoped_acquire gil;
+      state = PyThreadState_Get();
+      last = {state->id, state->context_ver, now, around().ptr()};
+    }
+    return last.convention;
+  }
+
+ private:
+  std::atomic<uint64_t> changes_{0};
+};
+
+Conventions conventions;
+std::atomic<bool> is_on{true};
+constexpr int64_t MOST_FLAGS = 1 << 18;  // as in `bit_planes.py`
+
+constexpr size_t MOST = 256;  // kinds of calls that one path knows; bounds may change with every call
+
+class FastPath {
+ public:
+  FastPath(const std::string& name, const std::string& overload, const std::string& key, bool in_place, py::object planner)
+      : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str())),
+        key_(c10::parseDispatchKey(key)),
+        in_place_(in_place),
+        planner_(std::move(planner)),
+        torchs_own_(std::make_shared<const Kernel>(op_, key_)) {}
+
+  // Lie over what is registered now; for good, and without the warning of torch, which is not used to it.
+  static void cover(const std::shared_ptr<FastPath>& path) {
+    struct : c10::WarningHandler {
+      void process(const c10::Warning&) override {}
+    } silent;
+    c10::WarningUtils::WarningHandlerGuard guard(&silent);
+    path->in_python_.emplace(path->op_, path->key_);
+    // Never given back: the dispatcher outlives Python, whose objects a path holds.
+    new std::shared_ptr<FastPath>(path);
+    path->cover();
+  }
+
+  void forget() {
+    std::vector<Known> forgotten;
+    std::lock_guard<std::mutex> held(mutex_);
+    forgotten.swap(known_);
+  }
+
+  std::shared_ptr<const Kernel> torchs_own() const { return torchs_own_; }
+
+  void operator()(DispatchKeySet keys, Stack* stack) {
+    const auto count = op_.schema().arguments().size();
+    const auto args = torch::jit::last(*stack, count);
+    Met met(keys);
+    for (const IValue& each : args) met(each);
+    if (!met.is_plain || !is_on) return (*in_python_)(keys, stack);
+    if (!met.is_differentiated_now()) return (*torchs_own_)(keys, stack);
+    auto answer = recalled(args[0].toTensor().numel(), args);
+    if (!answer) answer = asked(args);
+    if (!answer || answer->in_python) {
+      (*in_python_)(keys, stack);
+    } else if (answer->kernel == nullptr) {
+      const bool is_done = answer->write ? packed(*answer, args, stack, count) : masked(*answer, args, stack);
+      if (!is_done) (*in_python_)(keys, stack);
+    } else {
+      if (answer->numbers) {
+        torch::jit::drop(*stack, count - 1);
+        stack->insert(stack->end(), answer->numbers->begin(), answer->numbers->end());
+      }
+      (*answer->kernel)(keys, stack);
+    }
+  }
+
+ private:
+  struct Functor final : c10::OperatorKernel {
+    explicit Functor(FastPath* of) : path(of) {}
+    void operator()(const OperatorHandle&, DispatchKeySet keys, Stack* stack) { (*path)(keys, stack); }
+    FastPath* path;
+  };
+
+  void cover() {
+    boxed_ = c10::BoxedKernel::makeFromFunctor(std::make_unique<Functor>(this));
+    const auto& arguments = op_.schema().arguments();
+    std::string rest;
+    for (size_t i = 1; i < arguments.size(); ++i) rest += arguments[i].type()->str() + " ";
+    if (rest.empty()) return cover_unboxed<>();
+    if (rest == "Scalar ") return cover_unboxed<const Scalar&>();
+    if (rest == "Scalar Scalar ") return cover_unboxed<const Scalar&, const Scalar&>();
+    if (rest == "Scalar Scalar Scalar ") return cover_unboxed<const Scalar&, const Scalar&, const Scalar&>();
+    if (rest == "Scalar? Scalar? ") return cover_unboxed<const std::optional<Scalar>&, const std::optional<Scalar>&>();
+    if (rest == "Tensor ") return cover_unboxed<const Tensor&>();
+    library().impl(name().c_str(), torch::CppFunction::makeFromBoxedKernel(boxed_));
+  }
+
+  template <typename... Rest>
+  void cover_unboxed() {
+    auto out_of_place = [this](DispatchKeySet keys, const Tensor& self, Rest... rest) -> Tensor {
+      return answered<Tensor, const Tensor&, Rest...>(keys, self, rest...);
+    };
+    auto in_place = [this](DispatchKeySet keys, Tensor& self, Rest... rest) -> Tensor& {
+      return answered<Tensor&, Tensor&, Rest...>(keys, self, rest...);
+    };
+    in_place_ ? library().impl(name().c_str(), in_place) : library().impl(name().c_str(), out_of_place);
+  }
+
+  torch::Library& library() const {
+    return *new torch::Library(torch::Library::IMPL, "aten", std::make_optional(key_), __FILE__, 0);
+  }
+
+  std::string name() const { return toString(op_.operator_name()); }
+
+  // What is torch's own is passed on as it comes: to box it takes longer than all else that is done here.
+  template <typename Result, typename Self, typename... Rest>
+  Result answered(DispatchKeySet keys, Self self, Rest... rest) {
+    Met met(keys);
+    met(self);
+    (met(rest), ...);
+    if (met.is_plain && is_on) {
+      if (!met.is_differentiated_now()) return torchs_own_->template call<Result, Self, Rest...>(keys, self, rest...);
+      auto answer = recalled(self.numel(), self, rest...);
+      if (answer == nullptr) {
+        Stack given;
+        torch::jit::push(given, self, rest...);
+        answer = asked(given);
+      }
+      if (answer != nullptr && answer->kernel != nullptr) {
+        const Kernel& kernel = *answer->kernel;
+        if (!answer->numbers) return kernel.call<Result, Self, Rest...>(keys, self, rest...);
+        if constexpr (sizeof...(Rest) == 0) {
+          const std::vector<Scalar>& given = *answer->numbers;
+          if (given.size() == 2) {
+            return kernel.call<Result, Self, const Scalar&, const Scalar&>(keys, self, given[0], given[1]);
+          }
+        }
+      }
+      if (answer != nullptr && answer->is_clamp && Clamped::is_for(self) && !(in_place_ && is_shared(self))) {
+        const Tensor anchor = answer->is_anchored ? Anchor::apply(self) : Tensor();
+        Tensor out = Clamped::apply(self, &answer->mask, in_place_, &anchor);
+        if constexpr (std::is_same_v<Result, Tensor>) return out;
+        else return self;
+      }
+    }
+    return c10::impl::BoxedKernelWrapper<Result(Self, Rest...)>::call(boxed_, op_, keys, self, rest...);
+  }
+
+  // The planner's answer to a call of a new kind; null where it raises, as the kernel in Python then does.
+  std::shared_ptr<const Answer> asked(c10::ArrayRef<IValue> args) {
+    std::vector<Kind> kinds;
+    for (const IValue& each : args) {
+      const auto kind = Kind::of(each);
+      if (!kind) return nullptr;
+      kinds.push_back(*kind);
+    }
+    py::gil_scoped_acquire gil;
+    const py::object convention = conventions.around();
+    std::shared_ptr<const Answer> answer;
+    try {
+      py::tuple given(args.size() + 1);
+      given[0] = convention;
+      for (size_t i = 0; i < args.size(); ++i) given[i + 1] = in_python(args[i]);
+      const py::object found = planner_(*given);
+      if (found.is_none()) return nullptr;
+      answer = found.cast<std::shared_ptr<Answer>>();
+    } catch (py::error_already_set&) {
+      return nullptr;
+    }
+    if (!answer->is_for(args[0].toTensor().numel())) return nullptr;
+    std::optional<Known> forgotten;  // freed last: what Python does then must not meet the lock
+    std::lock_guard<std::mutex> held(mutex_);
+    if (known_.size() >= MOST) {
+      forgotten = std::move(known_.front());
+      known_.erase(known_.begin());
+    }
+    known_.push_back({convention, std::move(kinds), answer});
+    return answer;
+  }
+
+  static py::object in_python(const IValue& value) {
+    if (value.isTensor()) return py::cast(value.toTensor());
+    if (value.isDouble()) return py::float_(value.toDouble());
+    if (value.isInt()) return py::int_(value.toInt());
+    if (value.isBool()) return py::bool_(value.toBool());
+    return py::none();
+  }
+
+  template <typename... Args>
+  std::shared_ptr<const Answer> recalled(int64_t entries, const Args&... args) {
+    const PyObject* convention = conventions.recognised();
+    std::lock_guard<std::mutex> held(mutex_);
+    for (const Known& known : known_) {
+      if (known.convention.ptr() == convention && known.answer->is_for(entries) && known.is_like(args...)) {
+        return known.answer;
+      }
+    }
+    return nullptr;
+  }
+
+  // Whether writing into it concerns others: an error of torch's, or more than one history.
+  static bool is_shared(const Tensor& x) { return x.is_leaf() || x.is_view(); }
+
+  bool packed(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack, size_t count) const {
+    const Tensor x = args[0].toTensor();
+    if (!x.is_non_overlapping_and_dense() || (in_place_ && is_shared(x))) return false;
+    if (x.device().index() != answer.device || !Compiled::is_for(x)) return false;
+    if (answer.bits == 2 && x.numel() > MOST_FLAGS * answer.write->entries) return false;
+    Tensor out = Packed::apply(x, answer.write.get(), answer.coding, answer.bits, in_place_)[0];
+    torch::jit::drop(*stack, count);
+    stack->emplace_back(std::move(out));
+    return true;
+  }
+
+  bool masked(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack) const {
+    const Tensor x = args[0].toTensor();
+    if (in_place_ && (is_shared(x) || !x.is_non_overlapping_and_dense())) return false;
+    Mask mask = answer.mask;
+    if (answer.place >= 0) {
+      mask.low = args[answer.place].toTensor().item().toDouble();
+      if (std::isnan(mask.low)) return false;
+    }
+    // The operator takes its arguments from the stack, and leaves there what it wrote.
+    const Tensor anchor = in_place_ ? Anchor::apply(x) : Tensor();
+    Tensor out = Masked::apply(x, Call{op_, in_place_, stack, mask, anchor});
+    torch::jit::drop(*stack, 1);
+    stack->emplace_back(std::move(out));
+    return true;
+  }
+
+  const OperatorHandle op_;
+  const DispatchKey key_;
+  const bool in_place_;
+  const py::object planner_;
+  const std::shared_ptr<const Kernel> torchs_own_;
+  std::optional<Kernel> in_python_;
+  c10::BoxedKernel boxed_;  // this fast path
+  std::mutex mutex_;  // taken last, and nothing is waited for under it
+  std::vector<Known> known_;
+};
+
+std::shared_ptr<Answer> between(int64_t smallest, int64_t below, bool in_python = false) {
+  auto answer = std::make_shared<Answer>();
+  answer->smallest = smallest;
+  answer->below = below;
+  answer->in_python = in_python;
+  return answer;
+}
+
+Scalar number_of(const py::handle& number) {
+  if (py::isinstance<py::bool_>(number)) return number.cast<bool>();
+  if (py::isinstance<py::int_>(number)) return number.cast<int64_t>();
+  return number.cast<double>();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.def("ask", [](py::object scopes, py::dict active) {
+    conventions.scopes = scopes.release().ptr();
+    conventions.attribute = PyUnicode_InternFromString("convention");
+    conventions.module = active.release().ptr();
+    conventions.fallback = PyUnicode_InternFromString("_default");
+  });
+  module.def("forget_convention", [] { conventions.forget(); });
+  module.def("switch_on", [](bool on) { is_on = on; });
+  py::class_<pooling::Windows>(module, "Windows").def(py::init<const std::vector<int64_t>&>());
+  module.def("pool", &pooling::pool, py::call_guard<py::gil_scoped_release>());
+  module.def("spread", &pooling::spread, py::call_guard<py::gil_scoped_release>());
+  py::class_<Answer, std::shared_ptr<Answer>>(module, "Answer");
+  py::class_<FastPath, std::shared_ptr<FastPath>>(module, "FastPath")
+      .def(py::init<const std::string&, const std::string&, const std::string&, bool, py::object>())
+      .def("cover", [](const std::shared_ptr<FastPath>& path) { FastPath::cover(path); })
+      .def("forget", &FastPath::forget)
+      .def("in_python", [](FastPath&, int64_t smallest, int64_t below) { return between(smallest, below, true); })
+      .def("torchs_own",
+           [](FastPath& path, int64_t smallest, int64_t below) {
+             const auto answer = between(smallest, below);
+             answer->kernel = path.torchs_own();
+             return answer;
+           })
+      .def("other",
+           [](FastPath&, const FastPath& other, const py::sequence& numbers, int64_t smallest, int64_t below) {
+             const auto answer = between(smallest, below);
+             answer->kernel = other.torchs_own();
+             answer->numbers.emplace();
+             for (const py::handle& each : numbers) answer->numbers->push_back(number_of(each));
+             return answer;
+           })
+      .def("packed",
+           [](FastPath&, const Tensor& x, const py::tuple& write, const py::tuple& weigh, py::object in_python,
+              int64_t coding, int64_t bits, int64_t smallest, int64_t below) {
+             const auto answer = between(smallest, below, !Driver::get());
+             if (answer->in_python) return answer;
+             weighing().know(Weighing::key(coding, x), Compiled::of(weigh));
+             if (weighing().in_python == nullptr) weighing().in_python = in_python.release().ptr();
+             answer->write = std::make_shared<const Compiled>(Compiled::of(write));
+             answer->coding = coding;
+             answer->bits = bits;
+             answer->device = x.device().index();
+             return answer;
+           })
+      .def("masked", [](FastPath&, double low, double high, const std::vector<bool>& passes, int place, bool is_clamp,
+                        bool is_anchored) {
+        const auto answer = between(1, INT64_MAX);
+        answer->mask = {low, high, passes[0], passes[1], passes[2], passes[3], passes[4], passes[5]};
+        answer->place = place;
+        answer->is_clamp = is_clamp && CLAMPS_AS_TORCH;
+        answer->is_anchored = is_anchored;
+        return answer;
+      });
+}
