@@ -20,14 +20,15 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 
 ALL = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
 ROOT = "subgrad"  # the package itself, which has imported what it offers: only the outermost stage may
-APPLY = {"kinks", "conventions", "version", "apply"}
+APPLY = {"torch_internals", "kinks", "conventions", "version", "apply"}
 AUDIT = {*APPLY, "kernels", "audit"}
 SURVEY = {*APPLY, "functional", "nn", "survey"}
 BENCH = {*APPLY, "kernels", "bench"}
 # What each stage may import of subgrad.
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
-    "kinks": {"kinks"},
+    "torch_internals": {"torch_internals"},
+    "kinks": {"torch_internals", "kinks"},
     "conventions": {"kinks"},
     "apply": APPLY,
     "kernels": {*APPLY, "kernels"},
@@ -98,6 +99,80 @@ def test_an_import_is_seen_however_it_is_written(source: str, found: set[str]) -
 def test_only_the_package_itself_imports_by_a_computed_name() -> None:
     computed = [module for module in MODULES if "import_module" in (PACKAGE / module).read_text()]
     assert computed == ["__init__.py"]
+
+
+# Being rewritten: they take their private names from `torch_internals` next.
+NOT_YET = {"apply", "kernels"}
+ASKING = ("getattr", "hasattr", "setattr", "delattr")
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_repr_html_"  # which notebooks look for
+
+
+def private_names(source: str) -> set[str]:
+    """The private names that a module uses and neither defines nor takes from Python's own library: those of torch."""
+    tree = ast.parse(source)
+    known, standard = _defined(tree), _standard(tree)
+    return {name for node in ast.walk(tree) for name in _asked_for(node, known, standard)}
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Functions, classes, variables, fields, and what methods assign to ``self``."""
+    found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    return found | {node.attr for node in stored if isinstance(node.value, ast.Name) and node.value.id == "self"}
+
+
+def _standard(tree: ast.Module) -> set[str]:
+    imports = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    return {name for name in imports if name in sys.stdlib_module_names}
+
+
+def _asked_for(node: ast.AST, known: set[str], standard: set[str]) -> list[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        targets = [target for target in _targets(node, "subgrad") if target.split(".")[0] == "torch"]
+        return [target for target in targets if any(map(is_private, target.split(".")))]
+    if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in known:
+        return [] if isinstance(node.value, ast.Name) and node.value.id in standard else [node.attr]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ASKING and node.args[1:]:
+        name = node.args[1]
+        is_text = isinstance(name, ast.Constant) and isinstance(name.value, str)
+        return [name.value] if is_text and is_private(name.value) and name.value not in known else []
+    return []
+
+
+@pytest.mark.parametrize("module", [each for each in MODULES if stage(each) not in {*NOT_YET, "torch_internals"}])
+def test_only_torch_internals_touches_a_private_name_of_torch(module: str) -> None:
+    assert private_names((PACKAGE / module).read_text()) == set()
+
+
+def test_what_is_not_yet_held_to_that_rule_would_fail_it() -> None:
+    for name in NOT_YET:
+        assert any(private_names((PACKAGE / each).read_text()) for each in MODULES if stage(each) == name)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import torch._dynamo", {"torch._dynamo"}),
+        ("from torch._C import DispatchKey", {"torch._C.DispatchKey"}),
+        ("from torch.utils import _pytree as pytree", {"torch.utils._pytree"}),
+        ("def f():\n    from torch._guards import Guard", {"torch._guards.Guard"}),
+        ("torch._foreach_abs_(xs)", {"_foreach_abs_"}),
+        ("import torch\ntorch._C._len_torch_dispatch_stack()", {"_C", "_len_torch_dispatch_stack"}),
+        ("x._version", {"_version"}),
+        ("f._torchdynamo_disable = True", {"_torchdynamo_disable"}),
+        ("getattr(node, '_forward_cls', None)", {"_forward_cls"}),
+        ("class A:\n    def f(self): self._kept = 1\ndef g(a): return a._kept", set()),
+        ("import sys\nsys._getframe(1)", set()),
+        ("x.__dict__, x._repr_html_()", set()),
+        ("from torch import nn\nnn.Module", set()),
+    ],
+)  # fmt: skip
+def test_a_private_name_is_seen_however_it_is_reached(source: str, found: set[str]) -> None:
+    assert private_names(source) == found
 
 
 MEASURE = """

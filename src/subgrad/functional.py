@@ -21,6 +21,7 @@ from subgrad.conventions import Convention, convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.sets import Jump
+from subgrad.torch_internals.dispatcher import schema_of
 
 
 def _torch_function(name: str) -> Callable[..., Any]:
@@ -73,7 +74,7 @@ def _signature(name: str, original: Callable[..., Tensor]) -> inspect.Signature:
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 default=argument.default_value if argument.has_default_value() else inspect.Parameter.empty,
             )
-            for argument in overload(KINKS[name][0].op)._schema.arguments
+            for argument in schema_of(overload(KINKS[name][0].op)).arguments
         ]
     chosen = inspect.Parameter(
         "convention", inspect.Parameter.KEYWORD_ONLY, default="min-norm", annotation="str | Convention"

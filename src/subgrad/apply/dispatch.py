@@ -27,6 +27,7 @@ from subgrad.apply.plan import may_change
 from subgrad.apply.scopes import active
 from subgrad.apply.tie_sharing import REPAIRS, TieSharing
 from subgrad.apply.torch_compile import guards
+from subgrad.apply.version_probe import warn_where_torch_differs
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
@@ -61,6 +62,7 @@ def install(convention: Convention | None = None) -> None:
     No others: a kernel in Python costs microseconds even where it only calls torch's own. A second convention that
     needs more gets all, so that what is compiled by then is compiled once more at most twice.
     """
+    warn_where_torch_differs(convention)
     if convention in _served or None in _served:
         return
     with _lock:

@@ -18,6 +18,7 @@ from subgrad.audit.effects import Cause, Change, Effect
 from subgrad.audit.graphs import left_as_they_are
 from subgrad.audit.switches import Line, Setting, Switchboard
 from subgrad.conventions import Convention
+from subgrad.torch_internals import settings
 
 Gradients = list[Tensor | None]
 
@@ -55,13 +56,9 @@ class Graph:
         return [None if each is None else each.to_dense() if each.is_sparse else each for each in found]
 
 
-# What `torch.use_deterministic_algorithms` calls, which also imports the compiler to tell it.
-_set_deterministic = torch._C._set_deterministic_algorithms
-
-
 def _set_cudnn(deterministic: bool, benchmark: bool) -> None:
-    torch._C._set_cudnn_deterministic(deterministic)
-    torch._C._set_cudnn_benchmark(benchmark)
+    settings.set_cudnn_deterministic(deterministic)
+    settings.set_cudnn_benchmark(benchmark)
 
 
 @contextmanager
@@ -69,16 +66,16 @@ def _repeatable() -> Iterator[None]:
     """As far as torch has kernels that give the same gradients twice, they are used."""
     kept = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     # Past `torch.backends.cudnn`, whose flags may be frozen.
-    chosen = torch._C._get_cudnn_deterministic(), torch._C._get_cudnn_benchmark()
+    chosen = settings.get_cudnn_deterministic(), settings.get_cudnn_benchmark()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _set_deterministic(True, warn_only=True)
+        settings.set_deterministic_algorithms(True, warn_only=True)
         _set_cudnn(True, False)
         try:
             yield
         finally:
             _set_cudnn(*chosen)
-            _set_deterministic(kept[0], warn_only=kept[1])
+            settings.set_deterministic_algorithms(kept[0], warn_only=kept[1])
 
 
 def effects(graph: Graph, conventions: Sequence[Convention], step: int, site: Site) -> list[Effect]:

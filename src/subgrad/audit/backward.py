@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from subgrad.torch_internals.autograd import current_graph_task_id, engine_run_backward, set_engine_run_backward
+
 INNER = "the program goes on with gradients taken at {}, which are those of the convention in force"
-# What both call in the end, whoever imported which of them under which name. It is an internal name of torch's.
-ENGINE = "_engine_run_backward"
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,10 @@ def tell_first(told: Callable[[Backward], bool]) -> Callable[[], None]:
     What a backward calls while it runs, as checkpoints do, is no walk of the program's own. What is returned takes the
     watching back.
     """
-    original, thread = getattr(torch.autograd, ENGINE), threading.get_ident()
+    original, thread = engine_run_backward(), threading.get_ident()
 
     def run(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        is_the_programs = torch._C._current_graph_task_id() == -1 and threading.get_ident() == thread
+        is_the_programs = current_graph_task_id() == -1 and threading.get_ident() == thread
         if is_the_programs and len(args) >= 4:  # as torch calls it
             cotangents, _, create_graph, inputs = args[:4]
             given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
@@ -57,8 +56,8 @@ def tell_first(told: Callable[[Backward], bool]) -> Callable[[], None]:
         return original(tensors, *args, **kwargs)
 
     def undo() -> None:
-        if getattr(torch.autograd, ENGINE) is run:
-            setattr(torch.autograd, ENGINE, original)
+        if engine_run_backward() is run:
+            set_engine_run_backward(original)
 
-    setattr(torch.autograd, ENGINE, run)
+    set_engine_run_backward(run)
     return undo

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _AutoDispatchBelowADInplaceOrView as values
 
 from subgrad.apply import window_scan
 from subgrad.apply.autograd_nodes import is_readable
@@ -20,6 +19,8 @@ from subgrad.kernels.cuda_bitmask import is_dense
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.pooling_windows import of_call, regular
 from subgrad.kinks.sets import Ball, Joint, Jump, Slopes, Ties
+from subgrad.torch_internals.autograd import below_autograd_and_views as values
+from subgrad.torch_internals.dispatcher import disable_autocast
 
 COMPARISONS = tuple(f"{name}.{form}" for name in ("gt", "ge", "lt", "le", "eq", "ne") for form in ("Tensor", "Scalar"))
 # The condition of `where` comes from a comparison, which is counted itself.
@@ -84,7 +85,7 @@ def found(call: Call, names: frozenset[str], ulps: int) -> list[Found]:
         raise NotLookedAt(
             "tensors that are no plain memory: compiled, transformed, captured or of a class of their own"
         )
-    with values(), torch._C._DisableAutocast():
+    with values(), disable_autocast():
         if call.op.op in COMPARISONS:
             return _compared(call.arguments, ulps)
         kinks = applying(call, names)

@@ -13,6 +13,7 @@ from torch import Tensor
 from subgrad.apply.operators import Operator
 from subgrad.kinks import KINKS
 from subgrad.kinks.sets import Jump
+from subgrad.torch_internals.autograd import forward_class_of, names_of_saved, sequence_nr
 
 Mark = tuple[int, str]
 
@@ -74,7 +75,7 @@ def own_gradients(walked: Iterable[Any]) -> list[str]:
     """The functions in a graph with a backward that somebody wrote: no kink inside is theirs to choose or counted."""
     found: dict[str, None] = {}
     for node in walked:
-        written = getattr(node, "_forward_cls", None)
+        written = forward_class_of(node)
         if written is not None and written.__module__.partition(".")[0] not in OURS and not is_compiled(node):
             found[written.__qualname__] = None
         elif node.name().startswith("torch::autograd::CppNode") and not node.name().endswith(OURS_IN_CPP):
@@ -94,7 +95,7 @@ def _kinked() -> dict[str, str]:
 
 def mark(node: Any) -> Mark:
     """What tells a node apart: autograd counts them, in each thread."""
-    return node._sequence_nr(), type(node).__name__
+    return sequence_nr(node), type(node).__name__
 
 
 def marks_since(number: int, out: Any) -> Iterator[Mark]:
@@ -103,7 +104,7 @@ def marks_since(number: int, out: Any) -> Iterator[Mark]:
     ahead = [each.grad_fn for each in outputs if isinstance(each, Tensor)]
     while ahead:
         node = ahead.pop()
-        if node is not None and node._sequence_nr() >= number:
+        if node is not None and sequence_nr(node) >= number:
             yield mark(node)
             ahead += [following for following, _ in node.next_functions]
 
@@ -131,17 +132,12 @@ def saved_hooks(walked: Iterable[Any]) -> list[Any]:
 
 def _saved(node: Any) -> Iterator[Any]:
     """The saved tensors of a node, still packed."""
-    for name in _saved_names(type(node)):
+    for name in names_of_saved(type(node)):
         try:
             found = getattr(node, name)
         except RuntimeError:  # freed; who walks the graph now will be told
             continue
         yield from found if isinstance(found, tuple | list) else (found,)
-
-
-@cache
-def _saved_names(kind: type) -> tuple[str, ...]:
-    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
 
 
 @contextmanager

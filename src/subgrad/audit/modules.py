@@ -11,13 +11,15 @@ from typing import Any
 
 from torch import nn
 
-_CALL = nn.Module._call_impl.__code__
+from subgrad.torch_internals.lookup import require
+from subgrad.torch_internals.tensors import code_of_module_call
 
 
 class Modules:
     """The names of modules: of a given one, and of those that are met."""
 
     def __init__(self, model: nn.Module | None):
+        require(code_of_module_call)
         self._names: dict[nn.Module, str] = {}
         self.roots: list[nn.Module] = []
         if model is not None:
@@ -60,6 +62,6 @@ class Modules:
 
 def _calling(frame: FrameType | None) -> FrameType | None:
     """The innermost frame, from one on, in which a module is called."""
-    while frame is not None and frame.f_code is not _CALL:
+    while frame is not None and frame.f_code is not code_of_module_call:
         frame = frame.f_back
     return frame

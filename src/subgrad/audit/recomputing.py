@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._autograd import _top_saved_tensors_default_hooks  # pyright: ignore[reportAttributeAccessIssue]
 
 from subgrad.apply.current_pass import running
 from subgrad.audit.graphs import saved_hooks
 from subgrad.audit.switches import Switchboard
+from subgrad.torch_internals.autograd import graph_exec_group, top_saved_tensors_hooks
 
 Generators = list[tuple[torch.Generator, Tensor]]  # with their states
 
@@ -53,7 +53,7 @@ class Recomputed:
             return self._keeping(function, *args, **kwargs)
 
     def _keeping(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        pack, unpack = _top_saved_tensors_default_hooks(False)
+        pack, unpack = top_saved_tensors_hooks(False)
         kept: list[Tensor] = []
         before, is_complete = _generators(), False
 
@@ -80,7 +80,7 @@ class Recomputed:
                 self._kept = kept
 
     def _handed_out(self) -> None:
-        pack, _ = _top_saved_tensors_default_hooks(False)
+        pack, _ = top_saved_tensors_hooks(False)
         kept, generators = self._kept, self._generators
         if self.board.setting is None:  # the program's own backward; another one would run the code again
             self._kept, self._generators = None, []
@@ -107,7 +107,7 @@ def why_walked_once(walked: Iterable[Any], board: Switchboard) -> str | None:
             return f"{hook.__qualname__}, a hook for saved tensors, would be called once more"
         if not _is_kept(hook, board):
             return "checkpoints from before this step run the program's code whenever they are walked"
-        if torch._C._get_graph_exec_group() is not None:
+        if graph_exec_group() is not None:
             return "a GraphExecGroup lets each checkpoint be walked once"
     return None
 

@@ -21,6 +21,7 @@ from subgrad.audit.recomputing import Recomputed
 from subgrad.audit.result import Count, Row, ordered
 from subgrad.audit.switches import Switchboard
 from subgrad.kinks.kink import USER_NAMES
+from subgrad.torch_internals.autograd import current_graph_task_id
 
 LONGEST = 4096  # counts in a series; then two steps become one
 
@@ -95,7 +96,7 @@ class Recording:
 
     def run(self, rule: Any, call: Call) -> Any:
         # What formulas of backward call, while a graph is recorded of them, is not the program's.
-        return call.run() if torch._C._current_graph_task_id() != -1 else self.look(call)
+        return call.run() if current_graph_task_id() != -1 else self.look(call)
 
     def look(self, call: Call) -> Any:
         """Run a call, and count what it meets."""

@@ -18,9 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _AutoDispatchBelowADInplaceOrView as values
-from torch._C._autograd import _get_sequence_nr
-from torch.autograd import forward_ad
 
 from subgrad.apply.autograd_nodes import Gate, alias, laid_out, outer_levels, same, through
 from subgrad.apply.dispatch import install
@@ -33,6 +30,9 @@ from subgrad.audit.graphs import Mark, marks_since
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.sets import Jump
+from subgrad.torch_internals.autograd import below_autograd_and_views as values
+from subgrad.torch_internals.autograd import current_graph_task_id, forward_level, next_sequence_nr
+from subgrad.torch_internals.dispatcher import disable_autocast
 
 Line = tuple[Site, str]  # a call site and the operator it calls
 # What the convention is there, or None for the one of the run.
@@ -62,10 +62,10 @@ class Switchboard:
         What cannot be called again, because it draws random numbers, is not among what was made: a graph that holds
         it is not seen as a whole.
         """
-        before = _get_sequence_nr()
+        before = next_sequence_nr()
         if not self._differ(call, names) or not any(int(each.hits) for each in met):
             out = call.run()
-        elif call.op.op in RANDOM or forward_ad._current_level >= 0:
+        elif call.op.op in RANDOM or forward_level() >= 0:
             return call.run()
         else:
             out = self._switched(call, names, site, operator)
@@ -146,17 +146,17 @@ class Switched:
 
     def _under(self, convention: Convention) -> dict[str, Tensor]:
         """The gradients of all operands under a convention, for the cotangents of this backward."""
-        key = (torch._C._current_graph_task_id(), convention)
+        key = (current_graph_task_id(), convention)
         if self.found is None or self.found[0] != key:
             self.found = (key, self._differentiated(convention))
         return self.found[1]
 
     def _differentiated(self, convention: Convention) -> dict[str, Tensor]:
         leaves = {name: self.kept[name].detach().requires_grad_() for name in self.names}
-        with torch.enable_grad(), Scope(convention), torch._C._DisableAutocast():
+        with torch.enable_grad(), Scope(convention), disable_autocast():
             out = self.call.native({**self.kept, **leaves})
             outputs = out if isinstance(out, list | tuple) else (out,)
-            now = torch._C._current_graph_task_id()
+            now = current_graph_task_id()
             cotangents = {index: each.detach() for index, (task, each) in self.cotangents.items() if task == now}
             if self.hits is not None:
                 cotangents = {0: cotangents[0].reshape(-1)[self.hits]}
@@ -212,5 +212,5 @@ class _Leave(Gate):
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.switched.board.setting is not None:
-            ctx.switched.cotangents[ctx.index] = (torch._C._current_graph_task_id(), cotangent)
+            ctx.switched.cotangents[ctx.index] = (current_graph_task_id(), cotangent)
         return cotangent, None, None

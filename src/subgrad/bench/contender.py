@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch import config as functorch_config
 
 from subgrad.apply.use import use
 from subgrad.bench.rows import Row
 from subgrad.conventions import Convention
+from subgrad.torch_internals.settings import gpu_sleep, keeping_buffers
 
 
 class Run:
@@ -38,7 +38,7 @@ class Run:
         self.call: Callable[..., Tensor] = torch.compile(row.call) if "compiled" in contender else row.call
         self.clock = Clock(device, seconds)
         self.random, self.gaps = Random(), [torch.empty(0)]
-        with self.scope(), functorch_config.patch(donated_buffer=False):
+        with self.scope(), keeping_buffers():
             out = self.forward()
             self.cotangent = noise[: out.numel()].view_as(out)
             self.clock.calibrate(self.both)
@@ -53,8 +53,7 @@ class Run:
     def once(self) -> tuple[float, float, float]:
         if self.device == "cpu":
             self._move()
-        # A compiled graph that gives its buffers away would run backward only once.
-        with self.scope(), functorch_config.patch(donated_buffer=False):
+        with self.scope(), keeping_buffers():
             self.clock.once(self.both)  # memory that is used for the first time is slow
             return self.clock(self.forward), self._backward(), self.clock(self.both)
 
@@ -122,7 +121,7 @@ class Clock:
     def _by_device(self, call: Callable[[], Any]) -> float:
         """Without launches: what takes long is queued behind something, so that the device never idles."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(1_000_000)
+        gpu_sleep(1_000_000)
         start.record()
         for _ in range(self._calls):
             call()

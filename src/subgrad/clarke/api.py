@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.utils import _pytree as pytree
 
 from subgrad.clarke.engine.certificate import Sizes, Values, check_values
 from subgrad.clarke.engine.duals import carrying_tangents, tangent
@@ -24,6 +23,9 @@ from subgrad.clarke.engine.passes import Decide, lines
 from subgrad.clarke.engine.program import Program
 from subgrad.clarke.engine.search import Found, Memory, as_refusal, find
 from subgrad.kinks.kink import unknown
+from subgrad.torch_internals.tensors import hooks_of
+from subgrad.torch_internals.tracing import break_graphs_at
+from subgrad.torch_internals.transforms import pytree
 
 Argnums = int | tuple[int, ...]
 
@@ -121,12 +123,6 @@ class Arguments:
         return Element(gradient, found.value, aux, direction, *numbers)
 
 
-def not_to_be_traced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where a function is compiled that calls this one, its graph breaks here."""
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return function
-
-
 def without_graph(aux: Any) -> Any:
     return pytree.tree_map_only(Tensor, Tensor.detach, aux)
 
@@ -173,7 +169,7 @@ def value_and_grad(
         value = (found.value, without_graph(found.aux)) if has_aux else found.value
         return value, arguments.shaped(found.gradient)
 
-    return not_to_be_traced(gradient)
+    return break_graphs_at(gradient)
 
 
 def grad(
@@ -222,7 +218,7 @@ def grad(
         result = arguments.shaped(found.gradient)
         return (result, without_graph(found.aux)) if has_aux else result
 
-    return not_to_be_traced(gradient)
+    return break_graphs_at(gradient)
 
 
 def element(
@@ -287,7 +283,7 @@ def backward(
 @contextmanager
 def _without_hooks(leaves: list[Tensor]) -> Iterator[None]:
     """Hooks of leaves see the gradient that is found, once."""
-    hooks = [(each, dict(each)) for leaf in leaves if (each := leaf._backward_hooks)]
+    hooks = [(each, dict(each)) for leaf in leaves if (each := hooks_of(leaf))]
     try:
         for each, _ in hooks:
             each.clear()

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from subgrad.clarke.api import Argnums, Arguments, Element
 from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.errors import Refused
 from subgrad.clarke.engine.search import Found
 from subgrad.clarke.engine.wolfe import largest_entry, least_point, length
+from subgrad.torch_internals.transforms import pytree
 
 TRIES = 32  # random directions in which elements are looked for
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from subgrad.torch_internals.dispatcher import schema_of
+
 
 @cache
 def overload(op: str) -> Any:
@@ -18,15 +20,15 @@ def overload(op: str) -> Any:
 
 def argument_names(op: str) -> tuple[str, ...]:
     """The arguments of an overload, in the order of its schema."""
-    return tuple(argument.name for argument in overload(op)._schema.arguments)
+    return tuple(argument.name for argument in schema_of(overload(op)).arguments)
 
 
 def tensor_names(op: str) -> tuple[str, ...]:
     """The arguments of an overload that are tensors."""
-    return tuple(argument.name for argument in overload(op)._schema.arguments if "Tensor" in str(argument.type))
+    return tuple(argument.name for argument in schema_of(overload(op)).arguments if "Tensor" in str(argument.type))
 
 
 def with_defaults(op: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """All arguments of a call, by name and in the order of the schema."""
-    arguments = overload(op)._schema.arguments
+    arguments = schema_of(overload(op)).arguments
     return {each.name: given.get(each.name, each.default_value) for each in arguments}

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
+
+from subgrad.torch_internals.tracing import jit_tracing_state
+from subgrad.torch_internals.transforms import DisableTorchFunction, len_dispatch_stack, peek_interpreter_stack
 
 
 @dataclass(frozen=True)
@@ -222,16 +224,16 @@ def _may_keep(x: Tensor) -> bool:
         not torch.compiler.is_compiling()
         and type(x) in _PLAIN
         and x.is_cpu
-        and not torch._C._len_torch_dispatch_stack()
-        and functorch.peek_interpreter_stack() is None
+        and not len_dispatch_stack()
+        and peek_interpreter_stack() is None
         and not torch.is_inference_mode_enabled()
-        and torch._C._get_tracing_state() is None
+        and jit_tracing_state() is None
     )
 
 
 @lru_cache(maxsize=64)
 def _kept(make: Callable[..., Windows], numbers: tuple[Any, ...]) -> Windows:
-    with torch._C.DisableTorchFunction():  # whatever modes a program has
+    with DisableTorchFunction():  # whatever modes a program has
         windows = make(torch.device("cpu"), *numbers)
         _ = windows._laid_out, windows.in_space, windows.valid_in_space  # made here, too
     return windows

@@ -17,8 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors
-from torch.utils import _pytree as pytree
 
 from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.duals import values
@@ -26,6 +24,8 @@ from subgrad.clarke.engine.errors import Jumps, Refused
 from subgrad.clarke.engine.operator_certificate import is_floating
 from subgrad.clarke.engine.passes import Decide, lines
 from subgrad.clarke.engine.program import Program, Vector
+from subgrad.torch_internals.tensors import flatten_dense_tensors
+from subgrad.torch_internals.transforms import pytree
 
 SEED_BESIDE = 15_485_863  # the seed of a direction that no other has
 SMALL = 10_000  # entries; what has more is checked in ways that cost less
@@ -416,7 +416,7 @@ def _pairs(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor]) -> _Pairs
 
 
 def _joined(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    gradient, ahead = (_flatten_dense_tensors(parts).double() for parts in zip(*pairs, strict=True))
+    gradient, ahead = (flatten_dense_tensors(parts).double() for parts in zip(*pairs, strict=True))
     return gradient, ahead
 
 

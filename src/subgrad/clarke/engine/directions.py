@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, with_tangent
+from subgrad.torch_internals.tensors import version_of
 
 LARGE = 4096  # entries
 FEW = 1 << 16  # to call an operator takes longer than to copy so many
@@ -34,7 +35,7 @@ class Direction(tuple[Tensor, ...]):
     @property
     def version(self) -> int:
         """Another one once anything was written into a tensor."""
-        return sum(each._version for each in (*self, *(part for pair in self.pairs if pair for part in pair)))
+        return sum(map(version_of, (*self, *(part for pair in self.pairs if pair for part in pair))))
 
     def factors(self, leaves: Sequence[Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
         """Those of the leaves, by where they lie in memory."""

@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from subgrad.apply.lost_arguments import LOST, whole
+from subgrad.torch_internals.tensors import version_of
+from subgrad.torch_internals.transforms import DisableTorchFunction
 
 NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 # Methods that name a dtype by their own name.
@@ -47,7 +49,7 @@ class StandIn(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if self.wide and func in DROPOUTS:
             return self._dropped(func, args, kwargs or {})
-        with torch._C.DisableTorchFunction():  # to ask for a dtype is a call of a torch function, too
+        with DisableTorchFunction():  # to ask for a dtype is a call of a torch function, too
             others, named = self._other(args), {name: self._other(each) for name, each in (kwargs or {}).items()}
         self.has_read |= func in READS
         out = func(*others, **named)
@@ -90,12 +92,12 @@ class _Memory:
     """What a tensor lies in, in double precision, as long as nobody writes into the tensor itself."""
 
     def __init__(self, tensor: Tensor):
-        self.tensor, self.version = tensor, tensor._version
+        self.tensor, self.version = tensor, version_of(tensor)
         whole = tensor.detach().as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
         self.whole = whole.double()
 
     def is_old(self) -> bool:
-        return self.tensor._version != self.version
+        return version_of(self.tensor) != self.version
 
     def seen_by(self, tensor: Tensor) -> Tensor:
         return self.whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from torch import _VF, Tensor, strided
-from torch._C import _AutoDispatchBelowADInplaceOrView as values
+from torch import Tensor, strided
 from torch.autograd import forward_ad
 
 from subgrad.apply.autograd_nodes import Gate, alias, through
+from subgrad.torch_internals.autograd import below_autograd_and_views as values
+from subgrad.torch_internals.autograd import forward_level, load_forward_formulas, make_dual, unpack_dual
 
 __all__ = [
     "carries_tangents",
@@ -29,16 +30,12 @@ __all__ = [
 ]
 
 
-# As `forward_ad` does it, which reads the environment and imports at every call.
-_make, _unpack = _VF._make_dual, _VF._unpack_dual
-
-
 @cache
 def _load_formulas() -> None:
     """Those that torch has written in Python, in a module that torch itself warns of when it is imported."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*torch\.jit\.\w+. is (deprecated|not supported)")
-        forward_ad._maybe_load_decompositions()
+        load_forward_formulas()
 
 
 class _Here(threading.local):
@@ -79,7 +76,7 @@ def tangent(tensor: Any) -> Tensor | None:
 
 def parts(tensor: Tensor) -> tuple[Tensor, Tensor | None]:
     """The value of a tensor, and its tangent."""
-    return _unpack(tensor, level=forward_ad._current_level)
+    return unpack_dual(tensor, level=forward_level())
 
 
 def with_tangent(value: Tensor, found: Tensor) -> Tensor:
@@ -89,7 +86,7 @@ def with_tangent(value: Tensor, found: Tensor) -> Tensor:
 
 
 def dual(value: Tensor, ahead: Tensor) -> Tensor:
-    return _make(value, ahead, level=forward_ad._current_level)
+    return make_dual(value, ahead, level=forward_level())
 
 
 def valued(derivative: Tensor, value: Tensor) -> Tensor:

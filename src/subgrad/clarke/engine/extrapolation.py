@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from subgrad.clarke.engine.program import Program, Vector
+from subgrad.torch_internals.transforms import pytree
 
 COUNT = 5  # steps, each half of the one before
 LARGEST = (2.0**-8, 2.0**-13, 2.0**-18)  # of these

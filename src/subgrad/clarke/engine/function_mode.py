@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack  # pyright: ignore[reportMissingImports]
 from torch.overrides import TorchFunctionMode
 
 from subgrad.apply.lost_arguments import LOST, whole
@@ -39,6 +38,7 @@ from subgrad.clarke.functions.foreach import each_by_itself
 from subgrad.clarke.functions.not_differentiated import ONE_BY_ONE, is_harmless
 from subgrad.clarke.functions.rewritten import SPELLED
 from subgrad.clarke.functions.searchsorted import SEARCHES
+from subgrad.torch_internals.transforms import peek_interpreter_stack
 
 HANDLERS: dict[str, Handler] = {**CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH_CUTS}
 

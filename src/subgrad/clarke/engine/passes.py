@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
 
 from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.directions import NotGeneric
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, tangent, values
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.operator_certificate import contradicted, is_floating
+from subgrad.torch_internals.transforms import peek_interpreter_stack
 
 
 class Rule:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from subgrad.apply import pass_kernels
 from subgrad.apply.current_pass import running
@@ -25,6 +24,7 @@ from subgrad.clarke.engine.passes import RULES, Beside, Decide, Look, Replay
 from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
 from subgrad.clarke.rules.rule_table import rules
 from subgrad.conventions import Convention
+from subgrad.torch_internals.transforms import peek_interpreter_stack, pytree
 
 Vector = Sequence[Tensor]  # one tensor for each leaf
 _TORCH = Convention("torch")  # while rules of passes decide, no convention does
@@ -70,7 +70,7 @@ class Program:
         _prepare()
         if carries_tangents():
             raise Refused(f"The gradient of a whole program, at {here()}, cannot be taken inside that of another.")
-        if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
+        if peek_interpreter_stack() is not None:
             raise Refused(
                 f"The gradient of a whole program, at {here()}, cannot be taken inside torch.func transforms."
             )

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 
 from subgrad.clarke.engine.certificate import (
     SMALL,
@@ -34,6 +33,7 @@ from subgrad.clarke.engine.nearby_runs import (
 from subgrad.clarke.engine.passes import Decide, DoesNotRepeat, Look, Site, lines, read
 from subgrad.clarke.engine.program import MustLook, Program, Vector, gradient_of
 from subgrad.clarke.rules.degenerate_bases import gradient_with_tangents
+from subgrad.torch_internals.autograd import forward_class_of
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,9 @@ def _custom_functions(value: Tensor) -> list[str]:
         node = waiting.pop()
         if node is None or node in seen:
             continue
-        if isinstance(node, BackwardCFunction) and type(node).__name__ != "_NoopSaveInputsBackward":  # of checkpoints
-            return [f"{type(node).__name__.removesuffix('Backward')} at {defined_at(type(node)._forward_cls.forward)}"]  # type: ignore[attr-defined]
+        written = forward_class_of(node)
+        if written is not None and type(node).__name__ != "_NoopSaveInputsBackward":  # of checkpoints
+            return [f"{type(node).__name__.removesuffix('Backward')} at {defined_at(written.forward)}"]
         seen.add(node)
         waiting.extend(each for each, _ in node.next_functions)
     return []

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.torch_internals.tensors import base_of, is_view, storage_pointer, storage_use_count
+
 
 class WritesIntoArgument(Exception):  # noqa: N818
     """The program is about to write into what it is differentiated in: it needs a copy."""
@@ -57,7 +59,8 @@ class Written:
             return
         if _memory(tensor) in self._leaves:
             raise WritesIntoArgument
-        whole = tensor if tensor._base is None else tensor._base
+        base = base_of(tensor)
+        whole = tensor if base is None else base
         is_result = whole.requires_grad and not whole.is_leaf  # made by the program itself
         number = id(whole)
         is_known = number in self._before and self._before[number][0]() is whole
@@ -87,8 +90,8 @@ class Written:
 
 def is_shared(tensor: Tensor) -> bool:
     """Whether somebody else has the memory of a tensor, unknown to autograd: what it was detached from, say."""
-    alone = 3 if tensor._is_view() else 2  # the tensor, the storage that is asked, and the base of a view
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) > alone
+    alone = 3 if is_view(tensor) else 2  # the tensor, the storage that is asked, and the base of a view
+    return storage_use_count(storage_pointer(tensor.untyped_storage())) > alone
 
 
 def _memory(tensor: Tensor) -> int:

@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor  # pyright: ignore[reportMissingImports]
 from torch.utils.hooks import RemovableHandle
 
 from subgrad.clarke.engine import passes
 from subgrad.clarke.engine.duals import dual, tangent, with_tangent
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.passes import Decide, Look, Replay
+from subgrad.torch_internals.transforms import get_unwrapped, is_functorch_wrapped_tensor
 
 # How a call is made in a pass: given the pass, the function and its arguments.
 Handler = Callable[[Any, Any, Any, Any], Any]

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from subgrad.apply.autograd_nodes import Gate, alias, through
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, dual, parts, tangent, values
 from subgrad.clarke.engine.errors import Jumps, Refused, where_raised
 from subgrad.clarke.engine.passes import DoesNotRepeat
+from subgrad.torch_internals.autograd import forward_level
 
 Given = tuple[Tensor | None, ...]  # cotangents, None where nothing depends on an output
 
@@ -99,7 +99,7 @@ class _Decomposed(Gate):
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, None, None]:
         rates = None
-        if forward_ad._current_level >= 0:  # not asked by thread: on a GPU reverse mode has its own
+        if forward_level() >= 0:  # not asked by thread: on a GPU reverse mode has its own
             given, rates = zip(*(_with_rate(each) for each in given), strict=True)
         try:
             with values():

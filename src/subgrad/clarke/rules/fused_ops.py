@@ -15,6 +15,7 @@ from subgrad.apply.current_pass import running
 from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, valued, values, with_tangent
 from subgrad.clarke.engine.passes import Decide, Look, Replay, Rule, is_differentiated
+from subgrad.torch_internals.dispatcher import fused_sdp_choice
 
 
 class Around(Rule):
@@ -75,7 +76,7 @@ def _draws_by_itself(call: Call, current: Any) -> None:
 
 
 def _is_fused(arguments: Any) -> bool:
-    return torch.ops.aten._fused_sdp_choice(**arguments) != SDPBackend.MATH.value
+    return fused_sdp_choice(**arguments) != SDPBackend.MATH.value
 
 
 class Recurrent(Around):

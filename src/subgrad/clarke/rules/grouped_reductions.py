@@ -18,6 +18,7 @@ from subgrad.clarke.engine.duals import valued, values
 from subgrad.clarke.engine.passes import Decide, Rule
 from subgrad.clarke.rules.order_statistics import Ranked, meets_itself
 from subgrad.kinks.groups import Groups, bag_numbers, segments
+from subgrad.torch_internals.dispatcher import embedding_bag
 
 
 class Grouped(Rule):
@@ -73,7 +74,7 @@ class WithDerivative(Rule):
 
     def around(self, call: Call, current: Any) -> Any:
         with running(current):
-            return torch.ops.aten._embedding_bag(**call.arguments)
+            return embedding_bag(**call.arguments)
 
 
 def _sums(groups: Groups) -> Tensor:

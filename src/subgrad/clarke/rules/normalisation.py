@@ -12,6 +12,7 @@ from torch import Tensor
 from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.rules.fused_ops import Around
+from subgrad.torch_internals.dispatcher import batch_norm_impl_index
 
 aten = torch.ops.aten
 
@@ -49,7 +50,7 @@ def _normalised(arguments: Any) -> Tensor:
     moved, scaled, shifted = (tangent(each) for each in (x, weight, bias))
     with values():
         # What the plain run calls: values must be the same to the bit, or other entries tie.
-        out, mean, inverse, *_ = aten._batch_norm_impl_index(
+        out, mean, inverse, *_ = batch_norm_impl_index(
             x, weight, bias, None, None, True, 0.0, eps, arguments["cudnn_enabled"]
         )
         found = []

@@ -1,0 +1,24 @@
+"""Private names of torch: what compiling leaves behind in a process that may not compile. Cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from subgrad.torch_internals.lookup import private
+
+# fmt: off
+# ruff: noqa: E501
+TracingContext = private("torch._guards:TracingContext", "what is being compiled in this thread")
+Guard = private("torch._guards:Guard", "a condition for a compiled graph to be used again")
+set_code_exec_strategy = private("torch._C._dynamo.eval_frame:set_code_exec_strategy", "says whether Dynamo looks at a function")
+FrameExecStrategy = private("torch._C._dynamo.eval_frame:_FrameExecStrategy", "what Dynamo does with a function, and with what it calls")
+FrameAction = private("torch._C._dynamo.eval_frame:_FrameAction", "leave it as it is, or compile it")
+jit_tracing_state = private("torch._C:_get_tracing_state", "what torch.jit.trace is recording, or None")
+# fmt: on
+
+
+def break_graphs_at(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a function is compiled that calls this one, its graph breaks. The public way imports the compiler."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return function
