@@ -20,7 +20,7 @@ import subgrad
 from subgrad.apply import dispatch
 from subgrad.apply.plan import INSTALLED
 from subgrad.kernels import cuda_bitmask
-from subgrad.kernels.triton_launch import launch
+from subgrad.kernels.triton_launch import Launch
 
 # What torch does not do right, and a mask by one number would not do for.
 LEFT_TO_PYTHON = {
@@ -178,8 +178,8 @@ def test_cuda_packs_what_lies_well_and_leaves_the_rest(
     is_placed = leaf.numel() % 16 == 0 if in_place else lies_well  # a product is put where it lies well
     assert is_packed_by_front(out) == (is_placed and convention != "torch")
     assert_same_bits(out, plain)
-    launched = []
-    monkeypatch.setattr(cuda_bitmask, "launch", lambda *given: (launched.append(given), launch(*given)))
+    launched, launch = [], Launch.__call__
+    monkeypatch.setattr(Launch, "__call__", lambda *given: (launched.append(given), launch(*given)))
     cotangents = [
         torch.randn_like(out),
         torch.randn(leaf.shape[::-1], device="cuda").permute(*reversed(range(leaf.ndim))),
