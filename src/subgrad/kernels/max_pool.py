@@ -136,7 +136,7 @@ class Geometry:
 
     def _kernel(self, with_indices: bool | None, like: Tensor) -> Launch:
         """That of the forward, with indices or without; None for the backward."""
-        key = with_indices, like.dtype, like.device
+        key = with_indices, like.dtype, like.device, FORWARD, BACKWARD
         if key not in self._kernels:
             self._kernels[key] = self._backward() if with_indices is None else self._forward(with_indices)
         return self._kernels[key]
