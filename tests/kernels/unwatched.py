@@ -188,9 +188,8 @@ def test_cuda_packs_what_lies_well_and_leaves_the_rest(
     for cotangent in cotangents:
         launched.clear()
         (found,) = torch.autograd.grad(out, leaf, cotangent, retain_graph=True)
-        if is_packed_by_front(out):  # then Python is asked for what lies otherwise alone
-            is_alike = cotangent.stride() == out.stride() and cotangent.data_ptr() % 16 == 0
-            assert bool(launched) != is_alike
+        if is_packed_by_front(out):  # then no Python launches
+            assert not launched
         (wanted,) = torch.autograd.grad(plain, leaf, cotangent, retain_graph=True)
         assert_same_bits(found, wanted)
         assert found.stride() == wanted.stride()

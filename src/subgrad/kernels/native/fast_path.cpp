@@ -357,12 +357,12 @@ struct Compiled {
   }
 
   static bool is_for(const Tensor& tensor) {
-    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX && is_on_current_device(tensor);
+    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX && is_well_placed(tensor) &&
+           is_on_current_device(tensor);
   }
 
   static bool is_on_current_device(const Tensor& tensor) {
-    return is_well_placed(tensor) &&
-           c10::impl::VirtualGuardImpl(tensor.device().type()).getDevice() == tensor.device();
+    return c10::impl::VirtualGuardImpl(tensor.device().type()).getDevice() == tensor.device();
   }
 
   static bool is_well_placed(const Tensor& tensor) {
@@ -453,12 +453,13 @@ struct Packed : torch::autograd::Function<Packed> {
     auto& saved = context->saved_data;
     const int64_t coding = saved["coding"].toInt();
     const auto sizes = saved["sizes"].toIntVector(), strides = saved["strides"].toIntVector();
-    const bool lies_alike = cotangent.sizes() == sizes && cotangent.strides() == strides;
-    const bool is_plain = is_plain_cuda(cotangent) && is_plain_cuda(codes) && Compiled::is_for(cotangent);
-    if (lies_alike && !at::GradMode::is_enabled() && is_plain) {
+    if (!at::GradMode::is_enabled() && is_plain_cuda(cotangent) && is_plain_cuda(codes) && cotangent.sizes() == sizes) {
       if (const Compiled* weigh = weighing().find(Weighing::key(coding, cotangent))) {
-        const Tensor gradient = at::empty_like(cotangent);
-        (*weigh)({cotangent, codes, gradient, gradient}, cotangent.numel());
+        const bool lies_alike = cotangent.strides() == strides && Compiled::is_well_placed(cotangent);
+        const Tensor dense = lies_alike ? cotangent : at::empty_strided(sizes, strides, cotangent.options());
+        if (!lies_alike) dense.copy_(cotangent);
+        const Tensor gradient = at::empty_like(dense);
+        (*weigh)({dense, codes, gradient, gradient}, dense.numel());
         return {gradient, Tensor(), Tensor(), Tensor(), Tensor()};
       }
     }
@@ -503,9 +504,13 @@ struct Pooled : torch::autograd::Function<Pooled> {
     if (!cotangent.defined()) return variable_list(2);
     const auto& pooling = *reinterpret_cast<const Pooling*>(context->saved_data["pooling"].toInt());
     if (!at::GradMode::is_enabled() && is_plain_cuda(cotangent) && is_plain_cuda(words) &&
-        cotangent.scalar_type() == pooling.dtype && cotangent.is_contiguous(pooling.format)) {
-      const Tensor gradient = at::empty(pooling.sizes, cotangent.options().memory_format(pooling.format));
-      pooling.backward({cotangent, words, gradient}, 0);
+        cotangent.scalar_type() == pooling.dtype) {
+      const auto options = cotangent.options().memory_format(pooling.format);
+      const bool lies_alike = cotangent.is_contiguous(pooling.format) && Compiled::is_well_placed(cotangent);
+      const Tensor dense = lies_alike ? cotangent : at::empty(cotangent.sizes(), options);
+      if (!lies_alike) dense.copy_(cotangent);
+      const Tensor gradient = at::empty(pooling.sizes, options);
+      pooling.backward({dense, words, gradient}, 0);
       return {gradient, Tensor()};
     }
     py::gil_scoped_acquire gil;
@@ -949,7 +954,7 @@ class PoolPath {
     const bool is_in_pass = switched.has(DispatchKey::TESTING_ONLY_GenericMode);
     if (!met.is_plain || !is_on || is_in_pass || !met.is_differentiated_now()) return (*in_python_)(keys, stack);
     const Tensor x = args[0].toTensor();
-    const Pooling* pooling = is_plain_cuda(x) ? found(x, args) : nullptr;
+    const Pooling* pooling = is_plain_cuda(x) && Compiled::is_well_placed(x) ? found(x, args) : nullptr;
     if (pooling == nullptr) return (*in_python_)(keys, stack);
     Tensor out = Pooled::apply(x, pooling);
     torch::jit::drop(*stack, count);
