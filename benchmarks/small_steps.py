@@ -123,7 +123,12 @@ def main() -> None:
     for each in apart.values():
         each.process.kill()
     if options.json:
-        record = {"torch": str(torch.__version__), "convention": options.convention, "rows": rows}
+        record = {
+            "machine": "CPU, 1 thread",
+            "torch": str(torch.__version__),
+            "command": " ".join(["python", *sys.argv]),
+        }
+        record |= {"convention": options.convention, "programs": rows}
         options.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -80,8 +80,12 @@ def page(records: dict[str, Record]) -> str:
 
 
 def section(name: str, record: Record) -> str:
-    if "steps" in record:
+    if "summary" in record:
+        tables = zoo(record)
+    elif "steps" in record:
         tables = networks(record)
+    elif "programs" in record:
+        tables = small_steps(record)
     elif "audits" in record:
         tables = audits(record["audits"])
     elif "costs" in record:
@@ -91,9 +95,58 @@ def section(name: str, record: Record) -> str:
     return RECORD.format(name=name, tables=tables, **{key: record[key] for key in ("machine", "torch", "command")})
 
 
+def zoo(record: Record) -> str:
+    """Training steps of torchvision's models: ratios to torch's own, of time and of the peak of memory."""
+    found: dict[str, dict[str, Record]] = {}
+    for step in record["steps"]:
+        found.setdefault(step["model"], {})[f"{step['convention']} {step['front']}".strip()] = step
+    contenders = [each for each in next(iter(found.values())) if each != "torch"]
+    columns = ["model", "torch, ms", *(f"time: {each}" for each in contenders)]
+    times = (
+        [
+            model,
+            milliseconds(by["torch"]["milliseconds"]),
+            *(f"{by[each]['milliseconds ratio']:.2f}" for each in contenders),
+        ]
+        for model, by in found.items()
+    )
+    means = ["*geometric mean*", "", *(f"{each['geometric mean']:.3f}" for each in record["summary"])]
+    of_memory = [each for each in contenders if not each.startswith("torch again")]
+    peaks = (
+        [model, gibibytes(by["torch"]["peak bytes"]), *(f"{by[each]['peak bytes ratio']:.3f}" for each in of_memory)]
+        for model, by in found.items()
+    )
+    return (
+        f"Batches of {record['batch']} at {record['pixels']} pixels, {record['dtype']}, channels last, eager; ratios "
+        "to torch's step. *torch again* is torch in a second process: what differs by less says nothing.\n\n"
+        f"{markdown(columns, (*times, means))}\n\n"
+        f"{markdown(['model', 'torch, peak GiB', *(f'peak: {each}' for each in of_memory)], peaks)}"
+    )
+
+
+def small_steps(record: Record) -> str:
+    """Steps that are bound by Python: ratios to torch's own."""
+    contenders = list(record["programs"][0]["ratios"])
+    rows = (
+        [each["program"], f"{each['torch microseconds']:.1f}", *(f"{each['ratios'][one]:.2f}" for one in contenders)]
+        for each in record["programs"]
+    )
+    table = markdown(["program", "torch, us", *contenders], rows)
+    return f"Convention `{record['convention']}`; ratios to torch.\n\n{table}"
+
+
 def costs(measured: Sequence[Record]) -> str:
     """What `subgrad.grad` costs beside `torch.func.grad`."""
-    columns = ["network", "parameters", "kinks", "torch.func.grad, ms", "subgrad.grad, ms", "time", "peak memory"]
+    columns = [
+        "network",
+        "parameters",
+        "kinks",
+        "torch.func.grad, ms",
+        "subgrad.grad, ms",
+        "time",
+        "first",
+        "peak memory",
+    ]
     rows = (
         [
             each["model"],
@@ -102,6 +155,7 @@ def costs(measured: Sequence[Record]) -> str:
             milliseconds(each["plain_ms"]),
             milliseconds(each["subgrad_ms"]),
             f"{each['time']:.2f} times",
+            f"{each['first']:.2f} times" if "first" in each else NONE,
             f"{each['memory']:.2f} times" if each["memory"] else NONE,
         ]
         for each in measured
