@@ -56,7 +56,3 @@ class Call:
         base, given = self.op.base(self.arguments if arguments is None else arguments)
         form = (base.in_place or base.op) if self.in_place else base.op
         return self.originals[form](self.keyset, *base.args(given), **base.kwargs(given))
-
-    def original(self, op: str, *args: Any) -> Any:
-        """Torch's own kernel of another operator at the same key."""
-        return self.originals[op](self.keyset, *args)

@@ -90,14 +90,6 @@ class Plan:
         """Whether torch's own kernel gives all that is wanted."""
         return not self.choices and not self.shares
 
-    @cached_property
-    def is_blocked(self) -> bool:
-        """Whether nothing reaches ``self`` from its kinks, which lie where the tensor's type can hold them."""
-        return bool(self.meetings) and all(
-            meeting.is_exact and meeting.element is not None and meeting.element.get("self") == 0
-            for meeting in self.meetings
-        )
-
 
 def differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
     """The names of the tensors that require grad or carry a tangent."""
