@@ -101,8 +101,6 @@ def test_only_the_package_itself_imports_by_a_computed_name() -> None:
     assert computed == ["__init__.py"]
 
 
-# Being rewritten: they take their private names from `torch_internals` next.
-NOT_YET = {"apply", "kernels"}
 ASKING = ("getattr", "hasattr", "setattr", "delattr")
 
 
@@ -143,14 +141,9 @@ def _asked_for(node: ast.AST, known: set[str], standard: set[str]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("module", [each for each in MODULES if stage(each) not in {*NOT_YET, "torch_internals"}])
+@pytest.mark.parametrize("module", [each for each in MODULES if stage(each) != "torch_internals"])
 def test_only_torch_internals_touches_a_private_name_of_torch(module: str) -> None:
     assert private_names((PACKAGE / module).read_text()) == set()
-
-
-def test_what_is_not_yet_held_to_that_rule_would_fail_it() -> None:
-    for name in NOT_YET:
-        assert any(private_names((PACKAGE / each).read_text()) for each in MODULES if stage(each) == name)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -78,9 +79,6 @@ class Convention:
         overrides: the same as pairs.
         surrogate: allow numbers outside the set of the kink: slopes that are no subgradients.
 
-    Attributes:
-        interferes: whether anything at all is taken out of torch's hands.
-
     Raises:
         ValueError: for a name that is not known, or a number outside the set of the kink.
     """
@@ -88,7 +86,6 @@ class Convention:
     base: str
     overrides: tuple[tuple[str, str | float], ...]
     surrogate: bool
-    interferes: bool = field(init=False, compare=False)
 
     def __init__(
         self,
@@ -106,7 +103,6 @@ class Convention:
         object.__setattr__(self, "base", _rule_name(base))
         object.__setattr__(self, "overrides", tuple(sorted(chosen.items())))
         object.__setattr__(self, "surrogate", bool(surrogate))
-        object.__setattr__(self, "interferes", self.base != "torch" or bool(self.overrides))
         for name, choice in self.overrides:
             self._refuse_early(name, choice)
 
@@ -162,6 +158,11 @@ class Convention:
             return
         if not any(each.with_weight(choice) in each for each in known):
             raise ValueError(_outside(choice, Spot.of(KINKS[name][0], {}, ())))
+
+    @cached_property  # and no field: Dynamo makes a dataclass anew from its fields
+    def interferes(self) -> bool:
+        """Whether anything at all is taken out of torch's hands."""
+        return self.base != "torch" or bool(self.overrides)
 
     def __repr__(self) -> str:
         options = [f"{name}={choice!r}" for name, choice in self.overrides]

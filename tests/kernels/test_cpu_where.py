@@ -13,9 +13,9 @@ from kernels.without import without
 from torch import Tensor
 
 import subgrad
-from subgrad.apply.plan import INSTALLED
 from subgrad.kernels import cuda_bitmask
 from subgrad.kernels.cpu_where import CpuWhere
+from subgrad.torch_internals.versions import COLUMN
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_it_is_taken_where_torch_gives_another_element(name: str) -> None:
     """From 2.14 on torch blocks at the bounds of `clamp` itself."""
     call, x = (CALLS | IN_PLACE)[name], torch.randn(20000, requires_grad=True)
     with subgrad.use("min-norm"):
-        assert is_by_where(call(x * 1)) == (INSTALLED == "2.13" or name in OF_TENSORS)
+        assert is_by_where(call(x * 1)) == (COLUMN == "2.13" or name in OF_TENSORS)
     with subgrad.use("mean"):  # of which entries pass in part
         assert not is_by_where(call(x * 1))
     assert not is_by_where(call(x * 1))

@@ -18,15 +18,15 @@ from torch.utils.checkpoint import checkpoint
 
 import subgrad
 from subgrad.apply import dispatch
-from subgrad.apply.plan import INSTALLED
 from subgrad.kernels import cuda_bitmask
 from subgrad.kernels.triton_launch import Launch
+from subgrad.torch_internals.versions import COLUMN
 
 # What torch does not do right, and a mask by one number would not do for.
 LEFT_TO_PYTHON = {
     *("leaky_relu(-0.3)", "softshrink(0)", "minimum, nan", "fmax, number"),
     *("maximum, constants", "minimum, other only"),
-    *(("clamp, closed",) if INSTALLED == "2.13" else ()),
+    *(("clamp, closed",) if COLUMN == "2.13" else ()),
 }
 OF_TWO_TENSORS = ("maximum, number",)  # of which Python launches the kernels
 SOME = ("clamp", "clamp_", "clamp_min", "relu", "relu6", "leaky_relu", "maximum, number")

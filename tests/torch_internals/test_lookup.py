@@ -79,6 +79,7 @@ GONE = "torch._C:_gone"
 USES: dict[str, Callable[[Any], Any]] = {
     "called": lambda gone: gone(1, key=2),
     "asked for an attribute": lambda gone: gone.peek(),
+    "given an attribute": lambda gone: setattr(gone, "hook", 1),
     "entered": lambda gone: gone.__enter__(),
     "a type": lambda gone: isinstance(1, gone),
     "a base": lambda gone: resolve_bases((gone,)),
@@ -146,3 +147,11 @@ def test_a_torch_that_lacks_names_is_imported_and_used_where_they_are_not_needed
     assert (right, smooth) == ("[1.0, 1.0]", "1.0")
     for name, error in zip(LACKING, errors, strict=True):
         assert error.startswith(f"UnavailableError torch {torch.__version__} has no {name}, which subgrad needs: ")
+
+
+def test_a_torch_that_lacks_what_our_autograd_functions_are_made_of_is_named_at_import() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1])}
+    program = "import torch; del torch.autograd.function._SingleLevelFunction; import subgrad"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert f"torch {torch.__version__} has no torch.autograd.function._SingleLevelFunction" in done.stderr

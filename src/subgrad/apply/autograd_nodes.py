@@ -11,10 +11,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
+
+from subgrad.torch_internals.autograd import below_autograd as without_graph
+from subgrad.torch_internals.autograd import below_autograd_and_views as values
+from subgrad.torch_internals.autograd import (
+    forward_level,
+    known_to_compiled_autograd,
+    set_forward_grad_enabled,
+    single_level_function,
+)
+from subgrad.torch_internals.dispatcher import dispatch_keys
+from subgrad.torch_internals.tensors import is_zero_tensor
+from subgrad.torch_internals.transforms import (
+    enable_single_level_function,
+    is_functorch_wrapped_tensor,
+    is_legacy_batched_tensor,
+    len_dispatch_stack,
+)
 
 __all__ = [
     "PLAIN",
@@ -32,30 +45,29 @@ __all__ = [
 ]
 
 
-class Gate(_SingleLevelFunction):
+@known_to_compiled_autograd
+class Gate(single_level_function):
     """A function with derivatives of its own at one level of autograd."""
 
     apply: Any
-    # Compiled autograd asks for it, and only torch.autograd.Function has it.
-    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
 
 
 def through(gate: Any, *args: Any) -> Any:
     """Call a gate at this level of autograd; inside `torch.func` torch asks whether that is meant."""
-    with enable_single_level_autograd_function():
+    with enable_single_level_function():
         return gate.apply(*args)
 
 
 @contextmanager
 def outer_levels() -> Iterator[None]:
     """Inside a gate's forward: no derivative at this level, but at those around it, which torch switches off too."""
-    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
+    with torch.enable_grad(), set_forward_grad_enabled(True), without_graph():
         yield
 
 
 def same(tensor: Tensor) -> Tensor:
     """The operand of a gate as its output: a view, unless there are tangents, which would have to be views as well."""
-    return tensor.view_as(tensor) if forward_ad._current_level < 0 else laid_out(tensor.clone(), tensor)
+    return tensor.view_as(tensor) if forward_level() < 0 else laid_out(tensor.clone(), tensor)
 
 
 def alias(tensor: Tensor) -> Tensor:
@@ -80,18 +92,18 @@ def overwritten(tensor: Tensor, result: Tensor) -> Tensor:
 
 def is_memory(tensor: Tensor) -> bool:
     """Whether a tensor is strided memory and nothing else: not traced or batched, no subclass, and what it shows."""
-    if type(tensor) not in PLAIN or torch._C._len_torch_dispatch_stack():
+    if type(tensor) not in PLAIN or len_dispatch_stack():
         return False
-    keys = torch._C._dispatch_keys(tensor).raw_repr()
+    keys = dispatch_keys(tensor).raw_repr()
     found = _are_plain.get(keys)
     if found is None:
         found = _are_plain[keys] = (
             tensor.layout is torch.strided
-            and not functorch.is_functorch_wrapped_tensor(tensor)
-            and not functorch.is_legacy_batchedtensor(tensor)
+            and not is_functorch_wrapped_tensor(tensor)
+            and not is_legacy_batched_tensor(tensor)
             and not tensor.is_meta
             and not tensor.is_neg()
-            and not tensor._is_zerotensor()
+            and not is_zero_tensor(tensor)
         )
     return found
 
@@ -112,5 +124,5 @@ def are_known_absent(places: Tensor) -> bool:
 
 def below_autograd(function: Callable[..., Any], *args: Any) -> Any:
     """Call without derivatives at this level; outer levels of `torch.func` keep theirs (`detach` would cut all)."""
-    with torch._C._AutoDispatchBelowADInplaceOrView():
+    with values():
         return function(*args)

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils import checkpoint
-
 from subgrad.apply.current_pass import Pass, fork, running
 from subgrad.apply.scopes import Scope, active
 from subgrad.conventions import Convention
+from subgrad.torch_internals.autograd import CheckpointBackward, CheckpointFrame
 
 
 @dataclass(frozen=True)
@@ -51,5 +50,5 @@ class _TiedWhenStored:
 
 def tie_checkpoints() -> None:
     """Once per process: tie what both variants of checkpoint call again."""
-    checkpoint._CheckpointFrame.recompute_fn = _TiedWhenStored("recompute_fn")  # type: ignore[attr-defined]
-    checkpoint.CheckpointFunction._backward_cls.run_function = _TiedWhenStored("run_function")  # type: ignore[attr-defined]
+    CheckpointFrame.recompute_fn = _TiedWhenStored("recompute_fn")
+    CheckpointBackward.run_function = _TiedWhenStored("run_function")

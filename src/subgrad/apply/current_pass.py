@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import torch
+from subgrad.torch_internals.dispatcher import dispatch_key_parse, set_key_included
 
 NAME = "TESTING_ONLY_GenericMode"  # of the keys that torch's dispatcher has, the one that torch itself leaves alone
-KEY = torch._C._dispatch_key_parse(NAME)
-_switch = torch._C._dispatch_tls_set_dispatch_key_included
+KEY = dispatch_key_parse(NAME)
 
 
 class Pass(Protocol):
@@ -43,7 +42,7 @@ class _Here(threading.local):
     @current.setter
     def current(self, current: Pass | None) -> None:
         self._current = current
-        _switch(KEY, current is not None or self._held > 0)
+        set_key_included(KEY, current is not None or self._held > 0)
 
     def hold(self, change: int) -> None:
         """Count who wants the key on, whether a pass is in force or not.
@@ -51,7 +50,7 @@ class _Here(threading.local):
         Who puts a pass in force while backward runs would lose it: torch takes the key's state back when that is over.
         """
         self._held += change
-        _switch(KEY, self._current is not None or self._held > 0)
+        set_key_included(KEY, self._current is not None or self._held > 0)
 
 
 here = _Here()

@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
 
 from subgrad.apply import current_pass, executors, foreach
 from subgrad.apply.call import Call, Originals
@@ -31,6 +30,8 @@ from subgrad.apply.version_probe import warn_where_torch_differs
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
+from subgrad.torch_internals.dispatcher import DispatchKey, is_key_included, uncache_dispatch
+from subgrad.torch_internals.settings import jit_set_profiling_mode
 
 executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), ForkJoin()))
 
@@ -112,7 +113,7 @@ def cover_what_goes_past_kernels() -> None:
     """Once per process: what is recomputed in backward, and what TorchScript differentiates by formulas of its own."""
     tie_checkpoints()
     # Its optimiser asks at each call, so that what it has optimised before is covered too.
-    torch._C._jit_set_profiling_mode(False)
+    jit_set_profiling_mode(False)
 
 
 def _is_lacking(convention: Convention) -> bool:
@@ -140,7 +141,7 @@ def _register(key: str, convention: Convention | None) -> None:
             _library.impl(form, kernel, key, with_keyset=True, allow_override=True)
             _fronts.get(key, {}).get(form, _nothing)()
             # The Python dispatcher, which compiling uses, remembers who answered before.
-            overload(form)._uncache_dispatch(getattr(DispatchKey, key))
+            uncache_dispatch(overload(form), getattr(DispatchKey, key))
 
 
 def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
@@ -166,7 +167,7 @@ def _original(op: str, key: str) -> Callable[..., Any]:
     kernel, python_kernels = torch.library.get_kernel(f"aten::{op}", key).call_boxed, overload(op).py_kernels
 
     def original(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        if python_kernels and torch._C._dispatch_tls_is_dispatch_key_included(DispatchKey.PythonDispatcher):
+        if python_kernels and is_key_included(DispatchKey.PythonDispatcher):
             in_python = python_kernels.get(DispatchKey.Autograd)
             if in_python is not None:
                 return in_python(*args, **kwargs)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from subgrad.apply.call import Call
 from subgrad.apply.plan import Plan, plan
 from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.conventions import Convention
+from subgrad.torch_internals.autograd import forward_level
+from subgrad.torch_internals.transforms import len_dispatch_stack
 
 # Runs a call; NotImplemented where it turns out that another executor has to.
 Run = Callable[[Call], Any]
@@ -97,9 +97,9 @@ def _key(call: Call) -> tuple[Any, ...] | None:
 
     Those are calls in forward mode, with slopes that are tensors, with numbers that are symbols, and in traces.
     """
-    if forward_ad._current_level >= 0 or not call.op.slopes_are_numbers or is_compiling():
+    if forward_level() >= 0 or not call.op.slopes_are_numbers or is_compiling():
         return None
-    key: list[Any] = [call.form, id(call.convention), call.keyset.raw_repr(), torch._C._len_torch_dispatch_stack()]
+    key: list[Any] = [call.form, id(call.convention), call.keyset.raw_repr(), len_dispatch_stack()]
     for each in call.args:
         if isinstance(each, Tensor):
             size = each.numel()

@@ -19,8 +19,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from subgrad.apply.autograd_nodes import (
     Gate,
@@ -37,6 +35,8 @@ from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Choice, Plan
 from subgrad.kinks.overloads import overload
+from subgrad.torch_internals.autograd import forward_level
+from subgrad.torch_internals.transforms import is_wrapper_subclass
 
 # An operator with torch's own derivative, called with named arguments.
 Native = Callable[[Arguments], Any]
@@ -105,7 +105,7 @@ def take(
     for hit, choice in zip(hits, choices, strict=True):
         if choice.require_inside is not None:
             below_autograd(choice.require_inside, arguments, hit)
-    if all(choice.is_blocked for choice in choices) and forward_ad._current_level < 0:
+    if all(choice.is_blocked for choice in choices) and forward_level() < 0:
         return out
     weighted = [_weighted(*each, arguments) for each in zip(choices, hits, carriers, strict=True)]
     return through(_Join, out, value, hits, *(carrier for each in weighted for carrier in each))
@@ -130,7 +130,7 @@ def aligned(arguments: Arguments, differentiated: Sequence[str], value: Tensor) 
 
 def _of_a_kind(operand: Tensor, value: Tensor) -> Tensor:
     """A plain number that stands beside a DTensor becomes one, since it will be as wide."""
-    if is_traceable_wrapper_subclass(value) and not is_traceable_wrapper_subclass(operand):
+    if is_wrapper_subclass(value) and not is_wrapper_subclass(operand):
         return operand * value.new_ones(())
     return operand
 
@@ -160,7 +160,7 @@ class _Fork(Gate):
 
 def _zeros(like: Tensor) -> Tensor:
     """Zeros: one number for all entries, unless tangents, which torch lays out as their primals, may be written."""
-    if forward_ad._current_level >= 0:
+    if forward_level() >= 0:
         return torch.zeros_like(like)
     return below_autograd(like.new_zeros(()).expand, like.shape)
 

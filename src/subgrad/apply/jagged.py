@@ -11,6 +11,7 @@ from subgrad.apply.call import Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
 from subgrad.kinks.overloads import overload
+from subgrad.torch_internals.tensors import ragged_dim
 
 
 class Jagged:
@@ -37,7 +38,7 @@ def _on_values(call: Call) -> Tensor:
         for name, value in call.arguments.items()
     }
     values = overload(call.op.op)(*call.op.args(dense), **call.op.kwargs(dense))
-    return torch.nested.nested_tensor_from_jagged(values, nested.offsets(), nested.lengths(), nested._ragged_idx)
+    return torch.nested.nested_tensor_from_jagged(values, nested.offsets(), nested.lengths(), ragged_dim(nested))
 
 
 def _fits(tensor: Tensor, jagged: Tensor) -> bool:

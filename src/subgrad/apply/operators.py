@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-import torch
-
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
 from subgrad.kinks.overloads import argument_names, overload, tensor_names
 from subgrad.kinks.sets import Joint, Slopes
 from subgrad.kinks.table import COMPOSITES
+from subgrad.torch_internals.dispatcher import has_kernel, schema_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Operator:
 
     @cached_property
     def _schema_arguments(self) -> Sequence[Any]:
-        return overload(self.op)._schema.arguments
+        return schema_of(overload(self.op)).arguments
 
     @cached_property
     def argument_names(self) -> tuple[str, ...]:
@@ -109,4 +108,4 @@ def overload_of(op: str) -> Operator:
 
 
 def exists(op: str) -> bool:
-    return torch._C._dispatch_has_kernel(f"aten::{op}")
+    return has_kernel(f"aten::{op}")

@@ -13,14 +13,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, _ops
-from torch._C import DispatchKey
+from torch import Tensor
 
 from subgrad.apply import dispatch
 from subgrad.apply.current_pass import KEY, NAME, here
 from subgrad.apply.operators import Operator, exists
 from subgrad.apply.torch_compile import guards
 from subgrad.kinks.overloads import overload
+from subgrad.torch_internals.dispatcher import (
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    allows_numbers_as_tensors,
+    dispatch_key_parse,
+    has_kernel_for_key,
+    higher_order_fallthrough_keys,
+    higher_order_ops,
+    uncache_dispatch,
+)
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS")
 # In-place forms that are not named after their functional one.
@@ -29,11 +38,11 @@ IN_PLACE = {"pow.Tensor_Scalar": "pow_.Scalar", "pow.Tensor_Tensor": "pow_.Tenso
 NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
-def _keys(*names: str) -> tuple[DispatchKey, ...]:
-    return tuple(map(torch._C._dispatch_key_parse, names))
+def _keys(*names: str) -> tuple[Any, ...]:
+    return tuple(map(dispatch_key_parse, names))
 
 
-_KEYS = torch._C.DispatchKeySet(KEY)
+_KEYS = DispatchKeySet(KEY)
 _AUTOGRAD = _keys(*(f"Autograd{backend}" for backend in BACKENDS))
 _AUTOCAST = _keys(*(f"Autocast{backend}" for backend in BACKENDS))
 # Those who take a call before autograd does, and then make it once more, level by level or for a whole batch.
@@ -101,8 +110,8 @@ def _let_others_through() -> torch.library.Library:
     everything = torch.library.Library("_", "IMPL")
     everything.fallback(torch.library.fallthrough_kernel, NAME)
     # Operators of higher order, such as `cond`, have a dispatcher of their own.
-    _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(KEY)
-    for each in _ops._higher_order_ops.values():
+    higher_order_fallthrough_keys.append(KEY)
+    for each in higher_order_ops.values():
         each.fallthrough(KEY)
     return everything
 
@@ -111,7 +120,7 @@ def _register(library: torch.library.Library, form: str, op: str) -> None:
     kernel = _kernel(Operator(op), form)
     guards.keep_from_being_compiled(kernel)
     library.impl(form, kernel, NAME, with_keyset=True)
-    overload(form)._uncache_dispatch(KEY)
+    uncache_dispatch(overload(form), KEY)
 
 
 def _is_at_autograd(form: str, keyset: Any) -> bool:
@@ -119,7 +128,7 @@ def _is_at_autograd(form: str, keyset: Any) -> bool:
     if any(keyset.has(key) for key in _TRANSFORMS) or not any(keyset.has(key) for key in _AUTOGRAD):
         return False
     casting = [key for key in _AUTOCAST if keyset.has(key)]
-    return not any(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{form}", key.name) for key in casting)
+    return not any(has_kernel_for_key(f"aten::{form}", key.name) for key in casting)
 
 
 def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -134,7 +143,7 @@ def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _kernel(op: Operator, form: str) -> Callable[..., Any]:
     functional, called = overload(op.op), overload(form)
     takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
-    takes_numbers = torch._C._should_allow_numbers_as_tensors(form.partition(".")[0])
+    takes_numbers = allows_numbers_as_tensors(form.partition(".")[0])
     acts: dict[int, bool] = {}  # by dispatch keys
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -149,7 +158,7 @@ def _kernel(op: Operator, form: str) -> Callable[..., Any]:
 
         def run() -> Any:
             if given is not args and takes_numbers and acts[keys]:
-                with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+                with ExcludeDispatchKeyGuard(_KEYS):
                     return called(*given, **kwargs)
             return called.redispatch(keyset, *args, **kwargs)
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _functorch as functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
-from torch.torch_version import TorchVersion
 
 from subgrad.apply.autograd_nodes import are_known_absent, is_readable
 from subgrad.apply.call import Arguments
@@ -20,8 +18,10 @@ from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import Kink
 from subgrad.kinks.sets import LEAST, Ball, Element, Joint, Jump, Slopes, Ties
 from subgrad.kinks.table import COMPOSITES
+from subgrad.torch_internals.autograd import forward_level
+from subgrad.torch_internals.transforms import get_unwrapped, is_gradtracking_tensor
+from subgrad.torch_internals.versions import COLUMN
 
-INSTALLED = "2.14" if TorchVersion(torch.__version__) >= "2.14" else "2.13"  # the column of the table that describes it
 VERSIONS = ("torch-2.13", "torch-2.14")
 
 
@@ -95,7 +95,7 @@ def differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
     """The names of the tensors that require grad or carry a tangent."""
     tensors = [(name, arguments[name]) for name in op.tensor_names if arguments[name] is not None]
     found = {name for name, tensor in tensors if tensor.requires_grad} if torch.is_grad_enabled() else set()
-    if forward_ad._current_level >= 0:
+    if forward_level() >= 0:
         found |= {name for name, tensor in tensors if forward_ad.unpack_dual(tensor).tangent is not None}
     return frozenset(found)
 
@@ -108,7 +108,7 @@ def plan(op: Operator, convention: Convention, arguments: Arguments) -> Plan:
     self = arguments["self"]
     if names.isdisjoint(op.operands) or self.is_complex():
         return Plan(names, ())
-    rest = (names, self.dtype, forward_ad._current_level >= 0)
+    rest = (names, self.dtype, forward_level() >= 0)
     if not op.slopes_are_numbers:
         return Plan(names, ()) if _meets_nothing(op, arguments) else _plan(op, convention, arguments, *rest)
     numbers = tuple((name, ... if isinstance(value, Tensor) else _key(value)) for name, value in arguments.items())
@@ -136,12 +136,12 @@ def _may_change(kink: Kink, convention: Convention) -> bool:
     if not isinstance(kink.set, Slopes) or not isinstance(choice, str) or kink.numbers:
         return True
     spot = Spot.of(kink, {}, kink.set.candidates)
-    return convention.element(spot) != torch_element(spot, INSTALLED)
+    return convention.element(spot) != torch_element(spot, COLUMN)
 
 
 def is_shared(convention: Convention, spot: Spot) -> bool:
     """Whether the convention takes the least element of a joint kink where torch does not."""
-    return convention.element(spot) is LEAST and torch_element(spot, INSTALLED) is not LEAST
+    return convention.element(spot) is LEAST and torch_element(spot, COLUMN) is not LEAST
 
 
 def _shares(op: Operator, convention: Convention, arguments: Arguments, names: frozenset[str]) -> bool:
@@ -186,7 +186,7 @@ def _plan(
         if not kink.applies(arguments, dtype):
             continue
         spot = Spot.of(kink, arguments, names)
-        element, native = convention.element(spot), torch_element(spot, INSTALLED)
+        element, native = convention.element(spot), torch_element(spot, COLUMN)
         is_exact = _is_exact(kink, arguments, dtype)
         is_torchs_own = element is None or (
             native is not None
@@ -207,8 +207,8 @@ def _plan(
 
 def _below_gradients(tensor: Tensor) -> Tensor:
     """What `torch.func.grad` and `jvp` have wrapped, which can be read though the wrapper says nothing of it."""
-    while functorch.is_gradtrackingtensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
+    while is_gradtracking_tensor(tensor):
+        tensor = get_unwrapped(tensor)
     return tensor
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 import torch
-from torch._guards import TracingContext
 
 from subgrad.conventions import Convention
+from subgrad.torch_internals.tracing import TracingContext
 
 
 class Scope:
@@ -35,7 +35,7 @@ class Scope:
 
 
 # Innermost last. New threads start with none, tasks with those of their creator.
-_scopes: ContextVar[tuple[Scope, ...]] = ContextVar("subgrad_scopes", default=())
+entered_here: ContextVar[tuple[Scope, ...]] = ContextVar("subgrad_scopes", default=())
 _default = Convention("torch")
 when_changed: list[Callable[[], None]] = []  # who remembers what was in force, and is told of a change
 
@@ -43,13 +43,13 @@ when_changed: list[Callable[[], None]] = []  # who remembers what was in force, 
 def _entered() -> tuple[Scope, ...]:
     """The scopes of this thread or task; while a function is compiled, those that its own code has entered."""
     trace = TracingContext.try_get()
-    return _scopes.get() if trace is None else getattr(trace, "subgrad_scopes", ())
+    return entered_here.get() if trace is None else getattr(trace, "subgrad_scopes", ())
 
 
 def _put(entered: tuple[Scope, ...]) -> None:
     trace = TracingContext.try_get()
     if trace is None:
-        _scopes.set(entered)
+        entered_here.set(entered)
         _tell()
     else:  # a trace that fails takes its scopes with it
         trace.subgrad_scopes = entered  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def active() -> Convention:
 
 def around() -> Convention:
     """The same where nothing is being compiled: what no traced code has a part in."""
-    entered = _scopes.get()
+    entered = entered_here.get()
     return entered[-1].convention if entered else _default
 
 

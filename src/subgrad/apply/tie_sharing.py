@@ -32,6 +32,7 @@ from subgrad.apply.plan import Plan
 from subgrad.kinks.conditions import all_pairs, pairs, rounding, tied
 from subgrad.kinks.groups import segment_numbers
 from subgrad.kinks.pooling_windows import Windows, adaptive, fractional, of_call, regular
+from subgrad.torch_internals.dispatcher import disable_autocast
 
 Repair = Callable[[Native, Arguments], Any]
 
@@ -50,7 +51,7 @@ class TieSharing:
 
 
 def _run(call: Call) -> Any:
-    with torch._C._DisableAutocast():  # which would widen the sums over tied entries
+    with disable_autocast():  # which would widen the sums over tied entries
         return REPAIRS[call.op.op](call.native, call.arguments)
 
 

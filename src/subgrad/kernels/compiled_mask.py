@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from subgrad.apply.autograd_nodes import Gate, alias, below_autograd, laid_out, outer_levels, overwritten, through
 from subgrad.apply.call import Call
@@ -21,6 +20,7 @@ from subgrad.apply.torch_compile import guards
 from subgrad.kernels.pass_mask import Mask
 from subgrad.kernels.piecewise import STRAIGHT, coding_of, only_given, rows_between
 from subgrad.kinks.overloads import overload
+from subgrad.torch_internals.autograd import forward_level
 
 
 class CompiledMask:
@@ -30,7 +30,7 @@ class CompiledMask:
         op, arguments = call.op.op, call.arguments
         if not plan.choices or plan.names != {"self"} or not guards.is_compiling():
             return None
-        if forward_ad._current_level >= 0 or arguments["self"].layout is not torch.strided:
+        if forward_level() >= 0 or arguments["self"].layout is not torch.strided:
             return None
         second = "" if op in STRAIGHT else only_given(rows_between(op), arguments)
         if second is None:

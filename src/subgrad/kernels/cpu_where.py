@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from subgrad.apply.autograd_nodes import is_memory, overwritten
 from subgrad.apply.call import Call
@@ -21,6 +20,8 @@ from subgrad.apply.plan import Plan
 from subgrad.kernels.pass_mask import Mask
 from subgrad.kernels.piecewise import STRAIGHT, coding_of, only_given, rows_between
 from subgrad.kinks.overloads import overload
+from subgrad.torch_internals.autograd import below_autograd_and_views as values
+from subgrad.torch_internals.autograd import forward_level
 
 CLAMPS = ("clamp", "clamp_min", "clamp_max")
 
@@ -30,7 +31,7 @@ class CpuWhere:
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
         x, op, rows = call.args[0], call.op.op, rows_between(call.op.op)
-        if not plan.choices or not (rows or op in CLAMPS) or forward_ad._current_level >= 0:
+        if not plan.choices or not (rows or op in CLAMPS) or forward_level() >= 0:
             return None
         if plan.names != {"self"} or not x.is_cpu or not is_memory(x):
             return None
@@ -64,7 +65,7 @@ def _run(mask: Mask, second: str, low: float, high: float, call: Call) -> Any:
 
 def _written(call: Call, out: Tensor) -> Tensor:
     """The operator's value in a tensor that has the derivative already."""
-    with torch._C._AutoDispatchBelowADInplaceOrView():
+    with values():
         return _writing(call.op.op)(*call.op.args(call.arguments), out=out)
 
 

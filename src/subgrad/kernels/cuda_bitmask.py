@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from subgrad.apply import dispatch, executors
 from subgrad.apply.autograd_nodes import Gate, is_memory
@@ -41,6 +40,9 @@ from subgrad.kernels.piecewise import (
 )
 from subgrad.kernels.triton_launch import Compiled, Launch, triton_kernels
 from subgrad.kinks.overloads import overload
+from subgrad.torch_internals.autograd import forward_level, has_saved_result
+from subgrad.torch_internals.dispatcher import schema_of
+from subgrad.torch_internals.tensors import is_view
 
 MODES = ("auto", "always", "never")
 # From so many entries on a mask is faster than torch's own backward, which reads the input; what is smaller waits for
@@ -139,7 +141,7 @@ class CudaBitmask:
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
         x, op = call.args[0], call.op.op
-        if not plan.meetings or not (op in STRAIGHT or rows_between(op)) or forward_ad._current_level >= 0:
+        if not plan.meetings or not (op in STRAIGHT or rows_between(op)) or forward_level() >= 0:
             return None
         is_large = isinstance(x.numel(), int) and x.numel() >= smallest()
         if plan.is_native and not (is_large and self._gains(call.form)):
@@ -169,10 +171,10 @@ def keeps_result(form: str) -> bool:
     A mask would then be kept besides, and spare nothing.
     """
     called = overload(form)
-    numbers = [1.0 if each.default_value is None else each.default_value for each in called._schema.arguments[1:]]
+    numbers = [1.0 if each.default_value is None else each.default_value for each in schema_of(called).arguments[1:]]
     with torch.enable_grad(), torch.inference_mode(False):
         out = called(torch.ones(1, requires_grad=True).clone(), *numbers)
-    return hasattr(out.grad_fn, "_saved_result")
+    return has_saved_result(out.grad_fn)
 
 
 def mask_of(plan: Plan, arguments: Arguments, op: str) -> Mask | None:
@@ -196,7 +198,7 @@ def _run(mask: Mask, call: Call) -> Any:
 def _run_in_place(mask: Mask, call: Call) -> Any:
     """Not for views and leaves, whose errors and histories are torch's own affair."""
     x = call.args[0]
-    if x.is_leaf or x._is_view() or not is_dense(x) or not x.numel():
+    if x.is_leaf or is_view(x) or not is_dense(x) or not x.numel():
         return NotImplemented
     return _PackedInPlace.apply(x, anchored(x), mask.sized(x, None))
 

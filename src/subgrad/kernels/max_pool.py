@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from subgrad.apply.autograd_nodes import Gate, alias, is_memory, outer_levels
 from subgrad.apply.call import Arguments, Call
@@ -26,6 +25,7 @@ from subgrad.apply.plan import Plan
 from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, anchored
 from subgrad.kernels.native import build
 from subgrad.kernels.triton_launch import Compiled, Launch, triton_kernels
+from subgrad.torch_internals.autograd import forward_level
 
 # How many entries a program does, and in how many warps; `benchmarks/max_pool.py --tiles` compares them.
 TILES = ((1024, 4), (2048, 4), (2048, 8), (512, 4))
@@ -267,7 +267,7 @@ class MaxPool:
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
         x = call.args[0]
-        if not plan.shares or call.op.op not in POOLINGS or forward_ad._current_level >= 0:
+        if not plan.shares or call.op.op not in POOLINGS or forward_level() >= 0:
             return None
         if x.dtype not in DTYPES or not is_memory(x):
             return None

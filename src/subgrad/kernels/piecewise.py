@@ -14,8 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
-from subgrad.apply.plan import INSTALLED, Meeting, Plan
+from subgrad.apply.plan import Meeting, Plan
 from subgrad.kinks.sets import Slopes, Ties
+from subgrad.torch_internals.versions import COLUMN
 
 Arguments = Mapping[str, Any]
 
@@ -102,7 +103,7 @@ STRAIGHT = {
 }
 
 # Selections between tensors, whose kink is where the two are equal: by the operator and the name of the second one.
-_BOUND_AT_NAN = {"2.13": 0.0, "2.14": 1.0}[INSTALLED]
+_BOUND_AT_NAN = {"2.13": 0.0, "2.14": 1.0}[COLUMN]
 BETWEEN_TENSORS = {
     ("maximum", "other"): _selection("maximum", at_nan=1.0),
     ("minimum", "other"): _selection("minimum", at_nan=1.0),

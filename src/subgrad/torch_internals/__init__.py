@@ -1,7 +1,8 @@
 """The only place that touches a private name of torch: one that begins with an underscore, or lies in such a module.
 
 Each has a line that says what it is for. All were tried on torch 2.11 to 2.15, as `versions` says. A name that another
-torch lacks does not break `import subgrad`: it raises where it is used, with the version in its message (`lookup`).
+torch lacks raises where it is used, with the version in its message (`lookup`). `import subgrad` uses a few itself,
+such as the base of our own autograd functions; it does not fail for want of any other.
 
 ============  ==========================================================================================
 `autograd`    graphs and their nodes, backward, forward mode

@@ -47,6 +47,12 @@ def set_engine_run_backward(function: Callable[..., Any]) -> None:
     torch.autograd._engine_run_backward = function  # pyright: ignore[reportPrivateImportUsage]
 
 
+def known_to_compiled_autograd(function: Any) -> Any:
+    """Compiled autograd asks functions for a key, which only `torch.autograd.Function` has."""
+    function._compiled_autograd_key = staticmethod(compiled_autograd_key)
+    return function
+
+
 def forward_class_of(node: Any) -> Any:
     """The `torch.autograd.Function` that a node of a graph belongs to; None for nodes of operators."""
     return _forward_class(node) if isinstance(node, BackwardCFunction) else None

@@ -1,4 +1,4 @@
-"""How a private name of torch is looked up: once, when subgrad is imported, and without breaking that import.
+"""How a private name of torch is looked up: once, when subgrad is imported, and one that is missing raises when used.
 
 What is found is handed on itself and not wrapped, since some of these are called for every operator.
 """
@@ -53,6 +53,7 @@ class Missing:
         )
 
     __call__ = __enter__ = __exit__ = __iter__ = __bool__ = __eq__ = __instancecheck__ = __mro_entries__ = _raise
+    __setattr__ = _raise
     __hash__ = object.__hash__
 
     def __getattr__(self, attribute: str) -> Any:

@@ -10,7 +10,6 @@ from subgrad.torch_internals.lookup import private
 # fmt: off
 # ruff: noqa: E501
 TracingContext = private("torch._guards:TracingContext", "what is being compiled in this thread")
-Guard = private("torch._guards:Guard", "a condition for a compiled graph to be used again")
 set_code_exec_strategy = private("torch._C._dynamo.eval_frame:set_code_exec_strategy", "says whether Dynamo looks at a function")
 FrameExecStrategy = private("torch._C._dynamo.eval_frame:_FrameExecStrategy", "what Dynamo does with a function, and with what it calls")
 FrameAction = private("torch._C._dynamo.eval_frame:_FrameAction", "leave it as it is, or compile it")

@@ -4,8 +4,8 @@ Dynamo does not know that the convention changed, and the on-disk cache of AOTAu
 ``clamp`` whatever our kernel makes of it. Both run our kernels while they trace; there we tie the graph to the
 convention.
 
-These are internals of torch.compile. What subgrad knows of them is in this file, in `in_graph.py`, and in where
-`active.py` keeps the scopes of a trace.
+These are internals of torch.compile. What subgrad does with them is in this file, in `use_in_graph.py`, and in where
+`scopes.py` keeps the scopes of a trace; their names are in `torch_internals`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._dynamo import eval_frame
-from torch._guards import Guard, TracingContext
-from torch.autograd import forward_ad
 
 from subgrad.apply.scopes import active, around, is_chosen_inside
 from subgrad.conventions import Convention
+from subgrad.torch_internals.autograd import forward_level
+from subgrad.torch_internals.tracing import FrameAction, FrameExecStrategy, TracingContext, set_code_exec_strategy
 from subgrad.version import __version__
 
 _MARK = " [subgrad: "
@@ -44,8 +43,8 @@ def forget_unguarded_graphs() -> None:
 
 def keep_from_being_compiled(kernel: Callable[..., Any]) -> None:
     """Where a graph breaks, Dynamo compiles whatever Python runs in between: not our kernels and what they call."""
-    skip = eval_frame._FrameAction.SKIP
-    eval_frame.set_code_exec_strategy(kernel.__code__, eval_frame._FrameExecStrategy(skip, skip))
+    skip = FrameAction.SKIP
+    set_code_exec_strategy(kernel.__code__, FrameExecStrategy(skip, skip))
 
 
 def is_compiling() -> bool:
@@ -68,7 +67,7 @@ def convention_of_call(args: Sequence[Any]) -> Convention:
 
 def is_differentiated(args: Sequence[Any]) -> bool:
     """Else no convention matters: Inductor runs graphs once more for the shapes in them."""
-    if forward_ad._current_level >= 0:
+    if forward_level() >= 0:
         return True
     if torch.is_grad_enabled():
         for each in args:  # which takes half the time that `any` does
@@ -77,11 +76,11 @@ def is_differentiated(args: Sequence[Any]) -> bool:
     return False
 
 
-def _guard(convention: Convention) -> Guard:
+def _guard(convention: Convention) -> Any:
     """Recompile under any other convention, "none" included."""
-    from torch._dynamo.source import GlobalStateSource
+    from subgrad.torch_internals.dynamo import GlobalStateSource
 
-    def create(builder: Any, guard: Guard) -> None:
+    def create(builder: Any, guard: Any) -> None:
         builder.guard_manager.root.add_lambda_guard(
             lambda _: active() == convention, [f"subgrad.active() == {convention!r}"], None
         )
@@ -91,7 +90,7 @@ def _guard(convention: Convention) -> Guard:
 
 def _tag_cache_entries(convention: Convention) -> None:
     """Append the convention to the user's cache tag until nothing is being compiled any more, whatever is raised."""
-    from torch._dynamo.callback import callback_handler
+    from subgrad.torch_internals.dynamo import callback_handler
 
     if _restore_tag not in callback_handler.end_callbacks:  # a reset of Dynamo takes it out
         callback_handler.register_end_callback(_restore_tag)

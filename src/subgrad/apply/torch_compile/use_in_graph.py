@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._guards import TracingContext
 from torch.fx.node import has_side_effect
 
 from subgrad.apply import dispatch
 from subgrad.apply.scopes import Scope, leave_all, leave_innermost
 from subgrad.conventions import Convention
+from subgrad.torch_internals.dynamo import InstructionTranslator
+from subgrad.torch_internals.tracing import TracingContext
 
 
 @has_side_effect

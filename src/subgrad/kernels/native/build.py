@@ -124,7 +124,7 @@ def built() -> Any | None:
     except ImportError as error:
         warnings.warn(f"{found} cannot be loaded ({error}). Delete it and run `subgrad build`.", stacklevel=2)
         return None
-    module.ask(scopes._scopes, vars(scopes))
+    module.ask(scopes.entered_here, vars(scopes))
     scopes.when_changed.append(module.forget_convention)
     module.switch_on(_mode == "auto")
     return module
