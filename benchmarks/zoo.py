@@ -165,7 +165,8 @@ def chosen(options: argparse.Namespace) -> list[Contender]:
     if "built" in fronts and not is_built():
         print("The C++ part is not built (subgrad build): measured without it alone.", file=sys.stderr)
         fronts = ["not built"]
-    return [("torch", ""), ("torch", "again"), *((convention, front) for front in fronts for convention in options.conventions)]
+    contenders = [(convention, front) for front in fronts for convention in options.conventions]
+    return [("torch", ""), ("torch", "again"), *contenders]
 
 
 def parse() -> argparse.Namespace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -78,6 +78,9 @@ class Convention:
         overrides: the same as pairs.
         surrogate: allow numbers outside the set of the kink: slopes that are no subgradients.
 
+    Attributes:
+        interferes: whether anything at all is taken out of torch's hands.
+
     Raises:
         ValueError: for a name that is not known, or a number outside the set of the kink.
     """
@@ -85,6 +88,7 @@ class Convention:
     base: str
     overrides: tuple[tuple[str, str | float], ...]
     surrogate: bool
+    interferes: bool = field(init=False, compare=False)
 
     def __init__(
         self,
@@ -102,6 +106,7 @@ class Convention:
         object.__setattr__(self, "base", _rule_name(base))
         object.__setattr__(self, "overrides", tuple(sorted(chosen.items())))
         object.__setattr__(self, "surrogate", bool(surrogate))
+        object.__setattr__(self, "interferes", self.base != "torch" or bool(self.overrides))
         for name, choice in self.overrides:
             self._refuse_early(name, choice)
 
@@ -157,11 +162,6 @@ class Convention:
             return
         if not any(each.with_weight(choice) in each for each in known):
             raise ValueError(_outside(choice, Spot.of(KINKS[name][0], {}, ())))
-
-    @property
-    def interferes(self) -> bool:
-        """Whether anything at all is taken out of torch's hands."""
-        return self.base != "torch" or bool(self.overrides)
 
     def __repr__(self) -> str:
         options = [f"{name}={choice!r}" for name, choice in self.overrides]

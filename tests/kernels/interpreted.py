@@ -12,7 +12,7 @@ from torch import Tensor
 import subgrad
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
-from subgrad.kernels import bit_planes, cuda_bitmask
+from subgrad.kernels import bit_planes, cuda_bitmask, triton_launch
 from subgrad.kernels import triton_bitmask as kernels
 from subgrad.kernels.piecewise import BETWEEN_TENSORS, STRAIGHT, coding_of
 from subgrad.kinks.overloads import overload
@@ -29,10 +29,10 @@ CALLS: dict[str, dict[str, Any]] = {  # of which torch has the same values on CP
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_bitmask, "launch", launch)
+    monkeypatch.setattr(triton_launch, "launch", launch)
 
 
-def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any) -> None:
+def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any, warps: int) -> None:
     getattr(kernels, name)[programs,](*tensors, *numbers, *constants)
 
 
@@ -74,19 +74,14 @@ def compare(op: str, convention: str, arguments: dict[str, Any]) -> None:
     mask = cuda_bitmask.Mask(row.value(arguments), row.numbers(arguments), coding, other)
     x, *others = (tensor.detach() for tensor in tensors)
     out = torch.empty_like(x)
-    held = dirty(cuda_bitmask.write, mask, x, others[0] if others else None, out)
+    second = others[0] if others else None
+    sized = mask.sized(x, second)
+    held = torch.full((sized.bytes,), 255, dtype=torch.uint8)  # what is not written shows
+    sized.write(x, x if second is None else second, out, held)
     assert_same_bits(out, wanted)
     found = tuple(torch.empty_like(x) for _ in tensors)
-    given = cuda_bitmask._weighing(coding, cotangent(wanted), held, found)
-    launch("weigh", -(-x.numel() // given[-1][-1]), *given)
+    sized.weigh(cotangent(wanted), held, found[0], found[-1])
     layout = (x.shape, x.stride())
     for weights, one, other in zip(coding.weights, found, gradients, strict=True):
         assert_same_bits(one, other)
-        assert_same_bits(cuda_bitmask._weigh_by_torch(coding, weights, cotangent(wanted), held, layout), other)
-
-
-def dirty(write: Any, *args: Any) -> Tensor:
-    """Codes where memory was full of ones: what is not written shows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "empty", lambda *size, **kwargs: torch.full(size, 255, **kwargs))
-        return write(*args)
+        assert_same_bits(cuda_bitmask._weigh_by_torch(sized.lying, weights, cotangent(wanted), held, layout), other)

@@ -15,7 +15,7 @@ from kernels.windows import ALL_POOLINGS, LAYOUTS, arguments_of, input_of, poole
 from torch import Tensor
 
 import subgrad
-from subgrad.kernels import max_pool
+from subgrad.kernels import max_pool, triton_launch
 from subgrad.kernels import triton_max_pool as kernels
 
 CASES = [(name, layout, torch.float32) for name in ALL_POOLINGS for layout in LAYOUTS]
@@ -32,7 +32,7 @@ MORE_THAN_A_PROGRAM = {torch.contiguous_format: (3, 5, 21, 25), torch.channels_l
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(max_pool, "launch", launch)
+    monkeypatch.setattr(triton_launch, "launch", launch)
     monkeypatch.setattr(max_pool, "_is_by_loops", lambda x: False)
 
 
@@ -43,7 +43,7 @@ def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any,
 def shared(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
     geometry = max_pool.geometry_of(x, arguments_of(name))
     assert geometry is not None
-    return max_pool.Shared.apply(x, geometry, True)[:2]
+    return max_pool.pooled(x, geometry, True)
 
 
 def by_the_plain_rule(x: Tensor, name: str) -> tuple[Tensor, Tensor]:

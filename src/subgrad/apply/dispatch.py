@@ -124,7 +124,9 @@ def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
     """Whether a convention may take what torch does not, or there is a faster way to the same."""
     if convention is None:
         return True
-    return may_change(op, convention) or (convention.interferes and executors.gain(op.op, key))
+    if may_change(op, convention):
+        return True
+    return convention.interferes and not op.is_joint and executors.gain(op.op, key)  # pooling gains where ties share
 
 
 def _register(key: str, convention: Convention | None) -> None:

@@ -19,7 +19,7 @@ Mark = tuple[int, str]
 
 OURS = ("torch", "subgrad")
 # What calls answered in C++ record: the kinks of their operators, which are counted.
-OURS_IN_CPP = tuple(f"(anonymous namespace)::{each}>" for each in ("Masked", "Clamped", "Packed", "Pooled", "Anchor"))
+OURS_IN_CPP = tuple(f"(anonymous namespace)::{each}>" for each in ("Masked", "Clamped", "Packed", "Pooled"))
 COMPILED = (
     "code that torch.compile has compiled, which is not seen; with torch.compiler.set_stance('force_eager') it runs as "
     "it is written, and is"

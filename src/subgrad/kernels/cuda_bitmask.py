@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
-from math import isnan, prod
+from math import isnan
 from typing import Any, NamedTuple
 
 import torch
@@ -39,15 +39,15 @@ from subgrad.kernels.piecewise import (
     only_given,
     rows_between,
 )
-from subgrad.kernels.triton_launch import Compiled, compiled, launch, triton_kernels
+from subgrad.kernels.triton_launch import Compiled, Launch, triton_kernels
 from subgrad.kinks.overloads import overload
 
 MODES = ("auto", "always", "never")
 # From so many entries on a mask is faster than torch's own backward, which reads the input; what is smaller waits for
 # its launch, in Python longer than in C++.
 SMALLEST, SMALLEST_IN_PYTHON = 1 << 22, 1 << 24
+MOST_SIZES = 256  # of tensors, for which kernels are kept at hand
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-Given = tuple[tuple[Tensor, ...], tuple[int, ...], tuple[Any, ...]]  # tensors, numbers and constants of a kernel
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
 
 _mode = "auto"
@@ -89,13 +89,49 @@ class Mask:
     other: str = "none"
 
     @cached_property
-    def bits_of_numbers(self) -> tuple[int, ...]:
-        return tuple(as_bits(number) for number in self.numbers)
+    def _sized(self) -> dict[tuple[Any, ...], Sized]:
+        return {}
 
-    @cached_property
-    def constants(self) -> tuple[Any, ...]:
-        """What the kernel `code` is compiled for."""
-        return self.value, self.other, self.coding.corners, *self.coding.regions, self.coding.bits
+    def sized(self, x: Tensor, other: Tensor | None) -> Sized:
+        """For tensors like these."""
+        key = x.numel(), x.dtype, x.device, None if other is None else other.dtype
+        found = self._sized.get(key)
+        if found is None:
+            if len(self._sized) >= MOST_SIZES:
+                self._sized.clear()
+            found = self._sized[key] = Sized.of(self, x)
+        return found
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A mask for tensors of one size: how codes lie, and the kernels that write and weigh them."""
+
+    coding: Coding
+    lying: Codes
+    bytes: int
+    write: Launch
+    weigh: Launch
+
+    @classmethod
+    def of(cls, mask: Mask, x: Tensor) -> Sized:
+        coding, size = mask.coding, x.numel()
+        lying = Codes(coding.bits, coding.has_flags, size, x.element_size())
+        numbers = (size, *(as_bits(number) for number in mask.numbers))
+        constants = (mask.value, mask.other, coding.corners, *coding.regions, coding.bits, lying.unit, lying.block)
+        write = Launch("code", lying.blocks, numbers, constants)
+        return cls(coding, lying, lying.bytes, write, weighing(coding, lying))
+
+    def of_operand(self, index: int) -> Sized:
+        """The gradient of one operand of two."""
+        coding = replace(self.coding, weights=(self.coding.weights[index],))
+        return replace(self, coding=coding, weigh=weighing(coding, self.lying))
+
+
+def weighing(coding: Coding, lying: Codes) -> Launch:
+    block = lying.block_for(len(coding.weights))
+    constants = (*coding.constants, lying.unit, block)
+    return Launch("weigh", -(-lying.size // block), (lying.size, *coding.numbers), constants)
 
 
 class CudaBitmask:
@@ -153,7 +189,8 @@ def _run(mask: Mask, call: Call) -> Any:
     x = call.args[0]
     if not x.numel():
         return NotImplemented
-    return _Masked.apply(x if is_dense(x) else torch.empty_like(x).copy_(x), None, mask, True)[0]
+    dense = x if is_dense(x) else torch.empty_like(x).copy_(x)
+    return _Packed.apply(dense, None, anchored(x), mask.sized(x, None), True)
 
 
 def _run_in_place(mask: Mask, call: Call) -> Any:
@@ -161,7 +198,7 @@ def _run_in_place(mask: Mask, call: Call) -> Any:
     x = call.args[0]
     if x.is_leaf or x._is_view() or not is_dense(x) or not x.numel():
         return NotImplemented
-    return _MaskedInPlace.apply(x, mask)[0]
+    return _PackedInPlace.apply(x, anchored(x), mask.sized(x, None))
 
 
 class _Selection:
@@ -187,9 +224,8 @@ class _Selection:
         mask = self.masks[second, kind]
         if mask is None:
             return NotImplemented
-        if not is_dense(x):
-            x = torch.empty_like(x).copy_(x)
-        return _Masked.apply(x, other, mask, "self" in self.plan.names)[0]
+        dense, anchors = x if is_dense(x) else torch.empty_like(x).copy_(x), anchored(x, other)
+        return _Packed.apply(dense, other, anchors, mask.sized(x, other), "self" in self.plan.names)
 
 
 def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
@@ -202,137 +238,101 @@ def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    if tensor.is_contiguous() or (tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)):
+        return True
+    return torch.ops.aten.is_non_overlapping_and_dense(tensor)
 
 
-class _Masked(Gate):
+def anchored(*operands: Tensor | None) -> list[Tensor]:
+    """Empty tensors that depend on the operands: with them second derivatives are zeros, not missing."""
+    return [x.repeat((0,) * max(x.ndim, 1)) for x in operands if x is not None and x.requires_grad]
+
+
+class _Packed(Gate):
     """The operator's value, with a backward from codes.
 
-    The second result, an empty tensor, depends on the operands: with it second derivatives are zeros, not missing.
+    Anchors come in a list, so that they are no inputs whose derivative hooks would see.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, other: Tensor | None, mask: Mask, first_is_differentiated: bool) -> Any:
+    def forward(
+        ctx: Any, x: Tensor, other: Tensor | None, anchors: list[Tensor], sized: Sized, first_is_differentiated: bool
+    ) -> Tensor:
         out = torch.empty_like(x)
-        ctx.first_is_differentiated, ctx.like = first_is_differentiated, [(x.shape, x.dtype, x.device)]
-        if other is not None:
-            ctx.like.append((other.shape, other.dtype, other.device))
-        return _remember(ctx, mask, out, write(mask, x, other, out))
+        codes = torch.empty(sized.bytes, dtype=torch.uint8, device=x.device)
+        sized.write(x, x if other is None else other, out, codes)
+        ctx.kept = sized, anchors, (out.shape, out.stride())
+        ctx.first_is_differentiated = first_is_differentiated
+        ctx.save_for_backward(codes)
+        return out
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
-        if cotangent is None:
-            zeros = [
-                _zeros(*like) if needed else None for like, needed in zip(ctx.like, ctx.needs_input_grad, strict=False)
-            ]
-            return zeros[0], zeros[1] if len(zeros) > 1 else None, None, None
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         found = _recalled(ctx, cotangent)
         both = found if len(found) == 2 else (*found, None) if ctx.first_is_differentiated else (None, *found)
-        return *both, None, None
+        return *both, None, None, None
 
 
-class _MaskedInPlace(Gate):
+class _PackedInPlace(Gate):
     """The same written over the input, of which no copy is kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Mask) -> Any:
+    def forward(ctx: Any, x: Tensor, anchors: list[Tensor], sized: Sized) -> Tensor:
         ctx.mark_dirty(x)
-        ctx.like = (x.shape, x.dtype, x.device)
-        return _remember(ctx, mask, x, write(mask, x, None, x))
+        codes = torch.empty(sized.bytes, dtype=torch.uint8, device=x.device)
+        sized.write(x, x, x, codes)
+        ctx.kept = sized, anchors, (x.shape, x.stride())
+        ctx.save_for_backward(codes)
+        return x
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
-        return (*(_recalled(ctx, cotangent) if cotangent is not None else [_zeros(*ctx.like)]), None)
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        return *_recalled(ctx, cotangent), None, None
+
+
+def _recalled(ctx: Any, cotangent: Tensor) -> tuple[Tensor, ...]:
+    (codes,), (sized, anchors, layout) = ctx.saved_tensors, ctx.kept
+    if torch.is_grad_enabled():
+        return _Weighed.apply(cotangent, codes, sized, layout, *anchors)
+    return _weigh(sized, cotangent, codes, layout)
 
 
 class _Weighed(Gate):
     """A backward that is differentiated again: linear in the cotangent, and constant in the operands."""
 
     @staticmethod
-    def forward(ctx: Any, cotangent: Tensor, anchor: Tensor, codes: Tensor, coding: Coding, layout: Layout) -> Any:
-        ctx.coding, ctx.layout, ctx.anchor = coding, layout, anchor
+    def forward(ctx: Any, cotangent: Tensor, codes: Tensor, sized: Sized, layout: Layout, *anchors: Tensor) -> Any:
+        ctx.kept = sized, anchors, layout
         ctx.save_for_backward(codes)
-        return _weigh(coding, cotangent, codes, layout)
+        return _weigh(sized, cotangent, codes, layout)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        (codes,) = ctx.saved_tensors
+        (codes,), (sized, anchors, layout) = ctx.saved_tensors, ctx.kept
         of_operands = (
-            _Weighed.apply(cotangent, ctx.anchor, codes, _of_operand(ctx.coding, index), ctx.layout)[0]
+            _Weighed.apply(cotangent, codes, sized.of_operand(index), layout, *anchors)[0]
             for index, cotangent in enumerate(cotangents)
         )
-        return reduce(torch.add, of_operands), torch.zeros_like(ctx.anchor), None, None, None
+        return reduce(torch.add, of_operands), None, None, None, *map(torch.zeros_like, anchors)
 
 
-def _of_operand(coding: Coding, index: int) -> Coding:
-    return replace(coding, weights=(coding.weights[index],))
-
-
-def _zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.zeros(shape, dtype=dtype, device=device)
-
-
-def _remember(ctx: Any, mask: Mask, out: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-    anchor = torch.empty(0)  # on the CPU, where that costs least
-    ctx.coding, ctx.layout = mask.coding, (out.shape, out.stride())
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(codes, anchor)
-    return out, anchor
-
-
-def _recalled(ctx: Any, cotangent: Tensor) -> tuple[Tensor, ...]:
-    codes, anchor = ctx.saved_tensors
-    return weighed(ctx.coding, cotangent, codes, anchor, ctx.layout)
-
-
-def weighed(coding: Coding, cotangent: Tensor, codes: Tensor, anchor: Tensor, layout: Layout) -> tuple[Tensor, ...]:
-    """The gradients of the operands; differentiable, where gradients are."""
-    if torch.is_grad_enabled():
-        return _Weighed.apply(cotangent, anchor, codes, coding, layout)
-    return _weigh(coding, cotangent, codes, layout)
-
-
-def write(mask: Mask, x: Tensor, other: Tensor | None, out: Tensor) -> Tensor:
-    """Write the operator's value, and return the codes."""
-    lying = _lying(mask.coding, x.numel(), x)
-    codes = torch.empty(lying.bytes, dtype=torch.uint8, device=x.device)
-    launch("code", lying.blocks, *_writing(mask, x, other, out, codes))
-    return codes
-
-
-def _writing(mask: Mask, x: Tensor, other: Tensor | None, out: Tensor, codes: Tensor) -> Given:
-    tensors, lying = (x, x if other is None else other, out, codes), _lying(mask.coding, x.numel(), x)
-    return tensors, (x.numel(), *mask.bits_of_numbers), (*mask.constants, lying.unit, lying.block)
-
-
-def _weigh(coding: Coding, cotangent: Tensor, codes: Tensor, layout: Layout) -> tuple[Tensor, ...]:
+def _weigh(sized: Sized, cotangent: Tensor, codes: Tensor, layout: Layout) -> tuple[Tensor, ...]:
     # Dynamo, for compiled autograd, takes what it traces for plain tensors.
     if torch.compiler.is_compiling() or not is_memory(cotangent) or not cotangent.is_cuda:
-        return tuple(_weigh_by_torch(coding, weights, cotangent, codes, layout) for weights in coding.weights)
+        return tuple(_weigh_by_torch(sized.lying, each, cotangent, codes, layout) for each in sized.coding.weights)
     shape, stride = layout
     if cotangent.stride() != stride:
         cotangent = cotangent.new_empty_strided(shape, stride).copy_(cotangent)
-    outs = tuple(torch.empty_like(cotangent) for _ in coding.weights)
-    block = _lying(coding, cotangent.numel(), cotangent).block_for(len(outs))
-    launch("weigh", -(-cotangent.numel() // block), *_weighing(coding, cotangent, codes, outs))
+    outs = tuple(torch.empty_like(cotangent) for _ in sized.coding.weights)
+    sized.weigh(cotangent, codes, outs[0], outs[-1])
     return outs
 
 
-def _weighing(coding: Coding, cotangent: Tensor, codes: Tensor, outs: tuple[Tensor, ...]) -> Given:
-    tensors, lying = (cotangent, codes, outs[0], outs[-1]), _lying(coding, cotangent.numel(), cotangent)
-    constants = (*coding.constants, lying.unit, lying.block_for(len(outs)))
-    return tensors, (cotangent.numel(), *coding.numbers), constants
-
-
-def _lying(coding: Coding, size: int, x: Tensor) -> Codes:
-    return Codes(coding.bits, coding.has_flags, size, x.element_size())
-
-
 def _weigh_by_torch(
-    coding: Coding, weights: Sequence[Weight], cotangent: Tensor, codes: Tensor, layout: Layout
+    lying: Codes, weights: Sequence[Weight], cotangent: Tensor, codes: Tensor, layout: Layout
 ) -> Tensor:
     """The same with torch's operators, for cotangents that are traced, batched or dual."""
-    code = _lying(coding, prod(layout[0]), cotangent).unpacked(codes).as_strided(*layout)
+    code = lying.unpacked(codes).as_strided(*layout)
     found = torch.zeros_like(cotangent)
     for number, weight in enumerate(weights):
         if weight.kind != ZERO:
@@ -341,8 +341,8 @@ def _weigh_by_torch(
     return found
 
 
-# For the fast path, which launches the kernels itself where it can, and knows codings by their numbers.
-_codings: list[Coding] = []
+# For the fast path, which launches the kernels itself where it can, and knows masks by their numbers.
+_masks: list[Mask] = []
 
 
 class Packing(NamedTuple):
@@ -351,15 +351,15 @@ class Packing(NamedTuple):
     Attributes:
         write: the kernel for the input, twice, the result, and codes.
         weigh: the kernel for the cotangent, codes, and the gradient, twice.
-        in_python: the gradient, from the coding's number and all that was kept.
-        coding: its number.
+        in_python: the gradient, from the mask's number and all that was kept.
+        mask: its number.
         bits: of a code; of two there are two planes, and a flag for each block.
     """
 
     write: Compiled
     weigh: Compiled
     in_python: Callable[..., Tensor]
-    coding: int
+    mask: int
     bits: int
 
 
@@ -370,25 +370,29 @@ def packing_of(run: Run, like: Tensor) -> Packing | None:
     (mask,) = run.args
     with torch.no_grad():
         x, out = (torch.zeros(4096, dtype=like.dtype, device=like.device) for _ in range(2))
-        codes = torch.zeros(_lying(mask.coding, 4096, x).bytes, dtype=torch.uint8, device=like.device)
-        writes = compiled("code", 1, *_writing(mask, x, None, out, codes), for_any_size=True)
-        weighs = compiled("weigh", 1, *_weighing(mask.coding, x, codes, (out,)), for_any_size=True)
+        sized = mask.sized(x, None)
+        codes = torch.zeros(sized.bytes, dtype=torch.uint8, device=like.device)
+        writes = sized.write.compiled(x, x, out, codes, for_any_size=True)
+        weighs = sized.weigh.compiled(x, codes, out, out, for_any_size=True)
     if writes is None or weighs is None:
         return None
-    return Packing(writes, weighs, _weighed_by_number, _number_of(mask.coding), mask.coding.bits)
+    return Packing(writes, weighs, _weighed_by_number, _number_of(mask), mask.coding.bits)
 
 
 @cache
-def _number_of(coding: Coding) -> int:
-    _codings.append(coding)
-    return len(_codings) - 1
+def _number_of(mask: Mask) -> int:
+    _masks.append(mask)
+    return len(_masks) - 1
 
 
 def _weighed_by_number(
     number: int, cotangent: Tensor, codes: Tensor, anchor: Tensor, shape: tuple[int, ...], stride: tuple[int, ...]
 ) -> Tensor:
-    (gradient,) = weighed(_codings[number], cotangent, codes, anchor, (shape, stride))
-    return gradient
+    """``anchor`` is one number, repeated, of which the input's derivative would be zeros."""
+    sized, layout = _masks[number].sized(cotangent, None), (shape, stride)
+    if not torch.is_grad_enabled():
+        return _weigh(sized, cotangent, codes, layout)[0]
+    return _Weighed.apply(cotangent, codes, sized, layout, anchor)[0]
 
 
 executors.split_sizes_at(smallest)

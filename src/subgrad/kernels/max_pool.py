@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from subgrad.apply.autograd_nodes import Gate, alias, is_memory, outer_levels, through
+from subgrad.apply.autograd_nodes import Gate, alias, is_memory, outer_levels
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
-from subgrad.kernels.cuda_bitmask import DTYPES
+from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, anchored
 from subgrad.kernels.native import build
-from subgrad.kernels.triton_launch import Compiled, compiled, launch, triton_kernels
+from subgrad.kernels.triton_launch import Compiled, Launch, triton_kernels
 
 # How many entries a program does, and in how many warps; `benchmarks/max_pool.py --tiles` compares them.
 TILES = ((1024, 4), (2048, 4), (2048, 8), (512, 4))
@@ -38,8 +38,6 @@ _MOST_PLACES = 64  # entries of a cell, or windows that reach it, which the kern
 _NUMBERS = ("kernel_size", "stride", "padding", "dilation")
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 Three = tuple[int, int, int]
-# Of a kernel: its name, how many programs, tensors, numbers, constants, and warps.
-Launch = tuple[str, int, Sequence[Tensor], tuple[int, ...], tuple[Any, ...], int]
 
 
 @dataclass(frozen=True)
@@ -113,14 +111,8 @@ class Geometry:
         if _is_by_loops(x):
             _loops().pool(x, values, words, indices, self._in_loops)
             return values, words, indices
-        launch(*self._pooling(x, values, words, indices))
+        self._kernel(with_indices, x)(x, values, words, words if indices is None else indices)
         return values, words, indices
-
-    def _pooling(self, x: Tensor, values: Tensor, words: Tensor, indices: Tensor | None) -> Launch:
-        steps, with_indices = self.steps or (1, 1, 1), indices is not None
-        constants = (*self.kernel, *steps, *self.padding, *self.dilation, self.steps is not None, with_indices)
-        tensors = (x, values, words, words if indices is None else indices)
-        return self._launch("max_pool_forward", prod(self.outputs), tensors, constants, FORWARD)
 
     def spread(self, cotangent: Tensor, words: Tensor) -> Tensor:
         """The gradient of the input."""
@@ -128,22 +120,37 @@ class Geometry:
         gradient = self._empty(self.shape, cotangent, cotangent.dtype)
         if _is_by_loops(cotangent):
             _loops().spread(cotangent, words, gradient, self._in_loops)
-            return gradient
-        launch(*self._spreading(cotangent, words, gradient))
-        return gradient
-
-    def _spreading(self, cotangent: Tensor, words: Tensor, gradient: Tensor) -> Launch:
-        if self.steps is None:
-            name, constants = "adaptive_max_pool_backward", (*self.kernel, *self.most_windows)
         else:
-            name, constants = "max_pool_backward", (*self.kernel, *self.steps, *self.padding, *self.dilation)
-        return self._launch(name, self.cells, (cotangent, words, gradient), constants, BACKWARD)
+            self._kernel(None, cotangent)(cotangent, words, gradient)
+        return gradient
 
     def compiled(self, x: Tensor) -> tuple[Compiled | None, Compiled | None]:
         """The kernels of forward and backward, as C++ launches them; by a run on the input."""
         values, words, _ = self.pool(x, False)
-        forward = compiled(*self._pooling(x, values, words, None))
-        return forward, compiled(*self._spreading(values, words, torch.empty_like(x)))
+        forward = self._kernel(False, x).compiled(x, values, words, words)
+        return forward, self._kernel(None, x).compiled(values, words, torch.empty_like(x))
+
+    @cached_property
+    def _kernels(self) -> dict[tuple[Any, ...], Launch]:
+        return {}
+
+    def _kernel(self, with_indices: bool | None, like: Tensor) -> Launch:
+        """That of the forward, with indices or without; None for the backward."""
+        key = with_indices, like.dtype, like.device, FORWARD, BACKWARD
+        if key not in self._kernels:
+            self._kernels[key] = self._backward() if with_indices is None else self._forward(with_indices)
+        return self._kernels[key]
+
+    def _forward(self, with_indices: bool) -> Launch:
+        steps = self.steps or (1, 1, 1)
+        constants = (*self.kernel, *steps, *self.padding, *self.dilation, self.steps is not None, with_indices)
+        return self._launch("max_pool_forward", prod(self.outputs), constants, FORWARD)
+
+    def _backward(self) -> Launch:
+        if self.steps is None:
+            return self._launch("adaptive_max_pool_backward", self.cells, (*self.kernel, *self.most_windows), BACKWARD)
+        constants = (*self.kernel, *self.steps, *self.padding, *self.dilation)
+        return self._launch("max_pool_backward", self.cells, constants, BACKWARD)
 
     @cached_property
     def _in_loops(self) -> Any:
@@ -155,9 +162,7 @@ class Geometry:
     def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
 
-    def _launch(
-        self, name: str, positions: int, tensors: Sequence[Tensor], constants: tuple[Any, ...], tile: int
-    ) -> Launch:
+    def _launch(self, name: str, positions: int, constants: tuple[Any, ...], tile: int) -> Launch:
         kernels = triton_kernels()
         at_once, lanes, turns, warps = self._tile(positions, tile)
         images = self.shape[0] if self.channels_last else 1
@@ -166,7 +171,7 @@ class Geometry:
         reach = max(prod(self.sizes), prod(self.outputs)) * (self.lanes if self.channels_last else 1)
         index, word = (kernels.index_type(most) for most in (reach, 1 << 31 if self.word is torch.int64 else 0))
         given = (*constants, self.channels_last, is_whole, index, word, at_once, lanes, turns)
-        return name, programs, tensors, (self.lanes, *self.sizes, *self.outputs), given, warps
+        return Launch(name, programs, (self.lanes, *self.sizes, *self.outputs), given, warps)
 
     def _tile(self, positions: int, number: int) -> tuple[int, int, int, int]:
         """How many positions and lanes a program does at once, in how many turns, and its warps."""
@@ -266,42 +271,50 @@ class MaxPool:
             return None
         if x.dtype not in DTYPES or not is_memory(x):
             return None
-        return None if (triton_kernels() if x.is_cuda else build.loops() if x.is_cpu else None) is None else _run
+        kernels = triton_kernels() if x.is_cuda else build.loops() if x.is_cpu else None
+        return None if kernels is None else _Pool(call)
 
     def gains(self, op: str, key: str) -> bool:
-        keys = ("AutogradCUDA",) if build.loops() is None else ("AutogradCUDA", "AutogradCPU")
-        return op in POOLINGS and key in keys and triton_kernels() is not None
+        kernels = {"AutogradCUDA": triton_kernels, "AutogradCPU": build.loops}.get(key)
+        return op in POOLINGS and kernels is not None and kernels() is not None
 
 
 POOLINGS = ("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d")
 
 
-def _run(call: Call) -> Any:
-    if call.form == "max_pool1d":
-        return _in_one_dimension(call)
-    return pooled(call.args[0], call.arguments, call.form == call.op.op)
+class _Pool:
+    """Calls with the same numbers: by shapes and strides their geometry, None for what no kernel is made for."""
+
+    def __init__(self, call: Call):
+        self.with_indices, self.is_line = call.form == call.op.op, call.form == "max_pool1d"
+        self.arguments = {name: each for name, each in call.arguments.items() if name != "self"}
+        if self.is_line:  # is pooled as an image of one line
+            for name, default in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
+                self.arguments[name] = [default, *self.arguments[name]] if self.arguments[name] else []
+        self.geometries: dict[Any, Geometry | None] = {}
+
+    def geometry_of(self, x: Tensor) -> Geometry | None:
+        key = x.shape, x.stride()
+        if key not in self.geometries:
+            if len(self.geometries) >= MOST_SIZES:
+                self.geometries.clear()
+            self.geometries[key] = geometry_of(x, self.arguments)
+        return self.geometries[key]
+
+    def __call__(self, call: Call) -> Any:
+        x = call.args[0]
+        if not self.is_line:
+            return pooled(x, self.geometry_of(x), self.with_indices)
+        if x.ndim not in (2, 3):
+            return NotImplemented
+        lines = x.unsqueeze(-2)
+        found = pooled(lines, self.geometry_of(lines), False)
+        return found if found is NotImplemented else found.squeeze(-2)
 
 
-def _in_one_dimension(call: Call) -> Any:
-    """As images of one line."""
-    x, arguments = call.args[0], call.arguments
-    if x.ndim not in (2, 3):
-        return NotImplemented
-    numbers = {
-        name: [default, *arguments[name]] if arguments[name] else []
-        for name, default in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
-    }
-    found = pooled(x.unsqueeze(-2), {**arguments, **numbers}, False)
-    return found if found is NotImplemented else found.squeeze(-2)
-
-
-def pooled(x: Tensor, arguments: Arguments, with_indices: bool) -> Any:
+def pooled(x: Tensor, geometry: Geometry | None, with_indices: bool) -> Any:
     """What the operator returns, without indices if they are not wanted."""
-    geometry = geometry_of(x, arguments)
-    if geometry is None:
-        return NotImplemented
-    *found, _ = Shared.apply(x, geometry, with_indices)
-    return tuple(found) if with_indices else found[0]
+    return NotImplemented if geometry is None else Shared.apply(x, anchored(x), geometry, with_indices)
 
 
 class Pooling(NamedTuple):
@@ -327,9 +340,9 @@ class Pooling(NamedTuple):
 def pooling_of(run: Run, call: Call) -> Pooling | None:
     """None for what the C++ part is not made for."""
     x = call.args[0]
-    if run is not _run or call.form not in ("max_pool2d", "max_pool3d") or not x.is_cuda:
+    if not isinstance(run, _Pool) or not x.is_cuda:
         return None
-    geometry = geometry_of(x, call.arguments)
+    geometry = run.geometry_of(x)
     if geometry is None or not x.is_contiguous(memory_format=geometry.layout):
         return None
     with torch.no_grad():
@@ -341,35 +354,29 @@ def pooling_of(run: Run, call: Call) -> Pooling | None:
 
 
 class Shared(Gate):
-    """Max-pooling with words for its backward, and torch's indices where they are wanted.
-
-    The last result, an empty tensor, depends on the input: with it second derivatives are zeros, not missing.
-    """
+    """Max-pooling with words for its backward, and torch's indices where they are wanted."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, geometry: Geometry, with_indices: bool) -> Any:
+    def forward(ctx: Any, x: Tensor, anchors: list[Tensor], geometry: Geometry, with_indices: bool) -> Any:
         values, words, indices = geometry.pool(x.contiguous(memory_format=geometry.layout), with_indices)
-        anchor = torch.empty(0)
-        ctx.geometry, ctx.like = geometry, (x.dtype, x.device)
-        ctx.save_for_backward(words, anchor)
+        ctx.geometry, (ctx.anchor,) = geometry, anchors
+        ctx.save_for_backward(words)
         ctx.set_materialize_grads(False)
         if indices is None:
-            return values, anchor
+            return values
         ctx.mark_non_differentiable(indices)
-        return values, indices, anchor
+        return values, indices
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        words, anchor = ctx.saved_tensors
-        if cotangent is None:
-            dtype, device = ctx.like
-            return torch.zeros(ctx.geometry.shape, dtype=dtype, device=device), None, None
-        return _spread(ctx.geometry, cotangent, words, anchor), None, None
+        (words,) = ctx.saved_tensors
+        gradient = None if cotangent is None else _spread(ctx.geometry, cotangent, words, ctx.anchor)
+        return gradient, None, None, None
 
 
 def _spread(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor) -> Tensor:
     if torch.is_grad_enabled():
-        return through(_Constant, geometry.spread_by_torch(cotangent, words), anchor)
+        return _Constant.apply(geometry.spread_by_torch(cotangent, words), anchor)
     # Dynamo, for compiled autograd, takes what it traces for plain tensors.
     if torch.compiler.is_compiling() or not is_memory(cotangent) or cotangent.device != words.device:
         return geometry.spread_by_torch(cotangent, words)

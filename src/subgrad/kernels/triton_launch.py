@@ -61,6 +61,49 @@ def _assumed(numbers: tuple[int, ...]) -> tuple[tuple[bool, ...], ...]:
     return tuple((number == 1, number % 16 == 0, -(1 << 31) <= number < 1 << 31) for number in numbers)
 
 
+class Launch:
+    """A kernel with its numbers and constants, launched again and again on tensors of the same dtypes and device."""
+
+    def __init__(self, name: str, programs: int, numbers: tuple[int, ...], constants: tuple, warps: int = 4):
+        self.name, self.programs, self.numbers, self.constants, self.warps = name, programs, numbers, constants, warps
+        self.rest = (*numbers, *constants)
+        self.run: Any = None  # for pointers to multiples of 16 bytes, on one device
+        self.device = -1
+
+    def __call__(self, *tensors: Tensor) -> None:
+        pointers = 0
+        for tensor in tensors:
+            pointers |= tensor.data_ptr()
+        if self.run is not None and not pointers % 16 and torch.cuda.current_device() == self.device:
+            self.run(*tensors, *self.rest)
+            return
+        launch(self.name, self.programs, tensors, self.numbers, self.constants, self.warps)
+        kernel = _compiled.get(_key(self.name, tensors, self.numbers, self.constants, self.warps))
+        if kernel is not None and not pointers % 16:
+            self.run, self.device = kernel[self.programs, 1, 1], tensors[0].device.index
+
+    def compiled(self, *tensors: Tensor, for_any_size: bool = False) -> Compiled | None:
+        """The kernel, by a launch on these tensors, as the driver launches it. None where Triton does more than that.
+
+        ``for_any_size`` the first number is the size, which 16 divides, and the last constant a program's share of it.
+        """
+        self(*tensors)
+        kernel = _compiled.get(_key(self.name, tensors, self.numbers, self.constants, self.warps))
+        if kernel is None:
+            return None
+        more = ("launch_pdl", "launch_cooperative_grid", "global_scratch_size", "profile_scratch_size")
+        if kernel.metadata.num_ctas != 1 or any(getattr(kernel.metadata, each, False) for each in more):
+            return None
+        given = [(TENSOR, index) for index in range(len(tensors))] + [(NUMBER, number) for number in self.numbers]
+        if for_any_size:
+            given[len(tensors)] = (SIZE, 0)
+        given += [(NUMBER, 0)] * len(self.constants)
+        types = kernel.src.signature.values()  # constants are no parameters, and numbers are none where they are 1
+        parameters = [each for each, of in zip(given, types, strict=True) if of != "constexpr"]
+        grid = (0, self.constants[-1]) if for_any_size else (self.programs, 0)
+        return Compiled(kernel.function, 32 * kernel.metadata.num_warps, kernel.metadata.shared, *grid, parameters)
+
+
 class Compiled(NamedTuple):
     """A kernel as the driver launches it: for tensors at multiples of 16 bytes.
 
@@ -81,33 +124,3 @@ class Compiled(NamedTuple):
 
 
 TENSOR, SIZE, NUMBER = range(3)
-
-
-def compiled(
-    name: str,
-    programs: int,
-    tensors: Sequence[Tensor],
-    numbers: tuple[int, ...],
-    constants: tuple,
-    warps: int = 4,
-    for_any_size: bool = False,
-) -> Compiled | None:
-    """Compile a kernel by a launch on these tensors. None where Triton does more than to launch.
-
-    ``for_any_size`` the first number is the size, which 16 divides, and the last constant what a program does of it.
-    """
-    launch(name, programs, tensors, numbers, constants, warps)
-    kernel = _compiled.get(_key(name, tensors, numbers, constants, warps))
-    if kernel is None:
-        return None
-    more = ("launch_pdl", "launch_cooperative_grid", "global_scratch_size", "profile_scratch_size")
-    if kernel.metadata.num_ctas != 1 or any(getattr(kernel.metadata, each, False) for each in more):
-        return None
-    given = [(TENSOR, index) for index in range(len(tensors))] + [(NUMBER, number) for number in numbers]
-    if for_any_size:
-        given[len(tensors)] = (SIZE, 0)
-    given += [(NUMBER, 0)] * len(constants)
-    types = kernel.src.signature.values()  # constants are no parameters, and numbers are none where they are 1
-    parameters = [each for each, of in zip(given, types, strict=True) if of != "constexpr"]
-    grid = (0, constants[-1]) if for_any_size else (programs, 0)
-    return Compiled(kernel.function, 32 * kernel.metadata.num_warps, kernel.metadata.shared, *grid, parameters)

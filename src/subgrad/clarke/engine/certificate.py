@@ -20,6 +20,7 @@ from torch import Tensor
 
 from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.duals import values
+from subgrad.clarke.engine.environment import uses_tf32
 from subgrad.clarke.engine.errors import Jumps, Refused
 from subgrad.clarke.engine.operator_certificate import is_floating
 from subgrad.clarke.engine.passes import Decide, lines
@@ -40,20 +41,8 @@ BESIDE_STEPS = (
     *((-26, -8), (-30, -6), (-34, -5), (-37, -4), (-40, -8), (-46, -6), (-12, -5), (-15, -5), (-18, -5)),
 )
 BESIDE_STEPS_IN_SINGLE = (
-    *(
-        (-17, -10),
-        (-20, -10),
-        (-17, -17),
-        (-12, -17),
-        (-9, -20),
-        (-23, -8),
-        (-26, -10),
-        (-30, -8),
-        (-33, -6),
-        (-40, -8),
-        (-46, -6),
-    ),
-    *((-8, -5), (-11, -5), (-14, -5)),
+    *((-17, -10), (-20, -10), (-17, -17), (-12, -17), (-9, -20), (-23, -8), (-26, -10), (-30, -8), (-33, -6)),
+    *((-40, -8), (-46, -6), (-8, -5), (-11, -5), (-14, -5)),
 )
 BESIDE_STEPS_AS_IT_IS = ((-8, -3), (-6, -4), (-4, -2))
 SHARES = {torch.float64: 1e-5, torch.float32: 2e-3, torch.float16: 0.05, torch.bfloat16: 0.1}  # of what is summed
@@ -79,6 +68,8 @@ class Values:
         self.program, self.ahead = program, ahead
         self.wide = program.may_be_widened
         self.dtype = min((leaf.dtype for leaf in program.leaves), key=_digits, default=torch.float64)
+        # Of the digits of single precision TensorFloat-32 uses as many as half precision has.
+        self.precision = torch.float16 if self.dtype is torch.float32 and uses_tf32(program.leaves) else self.dtype
         self.known: dict[float, list[Tensor]] = {}
         self.blur: float | None = None  # by which rounding shifts values, once it is measured
 
@@ -267,12 +258,12 @@ class Values:
     @property
     def share(self) -> float:
         """What may be missing of a slope: what rounding takes of it, and what lies between the steps."""
-        return SHARES[self.dtype] if self.is_sharp else 0.25
+        return SHARES[self.precision] if self.is_sharp else 0.25
 
     @property
     def rest(self) -> float:
         """What rounding leaves of terms of the direction's size that cancel."""
-        return 256 * torch.finfo(self.dtype).eps * self.length
+        return 256 * torch.finfo(self.precision).eps * self.length
 
 
 class _Entries:

@@ -63,3 +63,13 @@ def without_fast_paths() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def uses_tf32(tensors: Sequence[Tensor]) -> bool:
+    """Whether products of these may be computed with fewer digits than they have."""
+    if not any(each.is_cuda and each.dtype is torch.float32 for each in tensors):
+        return False
+    try:
+        return bool(torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
+    except RuntimeError:  # precisions were set operator by operator, which these two cannot say
+        return True

@@ -141,19 +141,27 @@ bool is_one_loop(const Tensor& x, const Tensor& cotangent) {
          x.sizes() == cotangent.sizes() && x.strides() == cotangent.strides() && x.is_non_overlapping_and_dense();
 }
 
-// An empty tensor that depends on the input, so that second derivatives with respect to it are zeros, not missing.
-struct Anchor : torch::autograd::Function<Anchor> {
-  static Tensor forward(AutogradContext* context, const Tensor& x) {
-    context->saved_data["sizes"] = x.sizes();
-    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
-    context->saved_data["device"] = x.device();
-    return at::empty({0});
+// Where the gradient of an input goes. It is kept where a backward is constant in the input, and differentiated again:
+// what depends on the input then has zeros for a derivative, and not none.
+struct Origin : torch::CustomClassHolder {
+  torch::autograd::Edge edge;
+  std::vector<int64_t> sizes;
+  at::TensorOptions options;
+
+  static IValue of(const Tensor& x) {
+    auto origin = c10::make_intrusive<Origin>();
+    origin->edge = torch::autograd::impl::gradient_edge(x);
+    origin->sizes = x.sizes().vec();
+    origin->options = x.options();
+    return IValue::make_capsule(std::move(origin));
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list&) {
-    auto& saved = context->saved_data;
-    const auto dtype = static_cast<c10::ScalarType>(saved["dtype"].toInt());
-    return {at::zeros(saved["sizes"].toIntVector(), at::TensorOptions(saved["device"].toDevice()).dtype(dtype))};
+  // 0.0, which taken away leaves every bit; its derivative with respect to the input is zeros.
+  static Tensor zero(const IValue& kept) {
+    const auto& origin = static_cast<const Origin&>(*kept.toCapsule());
+    Tensor zeros = at::zeros({}, origin.options).expand(origin.sizes).detach();
+    torch::autograd::impl::set_gradient_edge(zeros, origin.edge);
+    return zeros.reshape({-1}).narrow(0, 0, 0).sum();
   }
 };
 
@@ -163,7 +171,6 @@ struct Call {
   bool in_place;
   Stack* stack;
   Mask mask;
-  Tensor anchor;  // where what is kept does not depend on the input
 };
 
 // The operator's value on the CPU, with a mask for a derivative, made of the input, which torch's own keeps as well.
@@ -172,7 +179,7 @@ struct Masked : torch::autograd::Function<Masked> {
     at::AutoDispatchBelowAutograd guard;
     context->saved_data["mask"] = call.mask.packed();
     context->save_for_backward({call.in_place ? x.clone() : x});
-    if (call.anchor.defined()) context->saved_data["anchor"] = call.anchor;
+    context->saved_data["origin"] = Origin::of(x);
     call.op.callBoxed(call.stack);
     if (call.in_place) context->mark_dirty({x});
     return call.in_place ? x : call.stack->back().toTensor();
@@ -184,9 +191,8 @@ struct Masked : torch::autograd::Function<Masked> {
     if (!cotangent.defined()) return {Tensor(), Tensor()};
     if (at::GradMode::is_enabled()) {
       auto& data = context->saved_data;
-      const Tensor anchor = data.count("anchor") ? data["anchor"].toTensor() : Anchor::apply(saved);
-      // A sum over nothing is 0.0, which taken away leaves every bit.
-      return {mask.applied(mask.compared(saved.detach()), cotangent).sub(anchor.sum()), Tensor()};
+      const Tensor zero = Origin::zero(context->saved_data["origin"]);
+      return {mask.applied(mask.compared(saved.detach()), cotangent).sub(zero), Tensor()};
     }
     if (is_one_loop(saved, cotangent)) {
       if (saved.scalar_type() == at::kFloat) {
@@ -213,10 +219,10 @@ struct Clamped : torch::autograd::Function<Clamped> {
   }
 
   static Tensor forward(AutogradContext* context, const Tensor& x, const Mask* mask, bool in_place,
-                        const Tensor* anchor) {
+                        bool has_second) {
     at::AutoDispatchBelowAutograd guard;
     const Tensor out = in_place ? x : at::empty_like(x, {}, format_of_result(x));
-    if (anchor->defined()) context->saved_data["anchor"] = *anchor;
+    if (has_second) context->saved_data["origin"] = Origin::of(x);
     context->save_for_backward({x.scalar_type() == at::kFloat ? clamped<float>(x, out, *mask)
                                                               : clamped<double>(x, out, *mask)});
     context->saved_data["strides"] = out.strides();
@@ -231,8 +237,7 @@ struct Clamped : torch::autograd::Function<Clamped> {
     const auto strides = data["strides"].toIntVector();
     const auto weigh = cotangent.scalar_type() == at::kFloat ? weighed<float> : weighed<double>;
     Tensor gradient = weigh(words, cotangent, strides);
-    // A sum over nothing is 0.0, which taken away leaves every bit.
-    if (at::GradMode::is_enabled() && data.count("anchor")) gradient = gradient.sub(data["anchor"].toTensor().sum());
+    if (at::GradMode::is_enabled() && data.count("origin")) gradient = gradient.sub(Origin::zero(data["origin"]));
     return {gradient, Tensor(), Tensor(), Tensor()};
   }
 
@@ -352,12 +357,12 @@ struct Compiled {
   }
 
   static bool is_for(const Tensor& tensor) {
-    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX && is_on_current_device(tensor);
+    return tensor.numel() % 16 == 0 && tensor.numel() < INT32_MAX && is_well_placed(tensor) &&
+           is_on_current_device(tensor);
   }
 
   static bool is_on_current_device(const Tensor& tensor) {
-    return is_well_placed(tensor) &&
-           c10::impl::VirtualGuardImpl(tensor.device().type()).getDevice() == tensor.device();
+    return c10::impl::VirtualGuardImpl(tensor.device().type()).getDevice() == tensor.device();
   }
 
   static bool is_well_placed(const Tensor& tensor) {
@@ -421,23 +426,21 @@ Weighing& weighing() {
 
 bool is_plain_cuda(const Tensor& tensor);
 
-// A packed mask: a bit an entry is kept, or two, as `BitPlanes` has them. The second result, an empty tensor, depends on the
-// input: with it second derivatives are zeros, not missing.
+// A packed mask: a bit an entry is kept, or two, as `Codes` has them.
 struct Packed : torch::autograd::Function<Packed> {
-  static variable_list forward(AutogradContext* context, const Tensor& x, const Compiled* write, int64_t coding,
-                               int64_t bits, bool in_place) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Compiled* write, int64_t coding, int64_t bits,
+                        bool in_place) {
     at::AutoDispatchBelowAutograd guard;
-    const Tensor out = in_place ? x : at::empty_like(x), anchor = at::empty({0});
+    const Tensor out = in_place ? x : at::empty_like(x);
     const Tensor codes = at::empty({bytes(x.numel(), bits, write->entries)}, x.options().dtype(at::kByte));
     (*write)({x, x, out, codes}, x.numel());
-    context->set_materialize_grads(false);
-    context->save_for_backward({codes, anchor});
+    context->save_for_backward({codes});
+    context->saved_data["origin"] = Origin::of(x);
     context->saved_data["coding"] = coding;
     context->saved_data["sizes"] = out.sizes();
     context->saved_data["strides"] = out.strides();
-    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
     if (in_place) context->mark_dirty({x});
-    return {out, anchor};
+    return out;
   }
 
   static int64_t bytes(int64_t size, int64_t bits, int64_t block) {
@@ -445,27 +448,24 @@ struct Packed : torch::autograd::Function<Packed> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
-    const auto kept = context->get_saved_variables();
-    const Tensor codes = kept[0], cotangent = cotangents[0];
+    const Tensor codes = context->get_saved_variables()[0], cotangent = cotangents[0];
+    if (!cotangent.defined()) return variable_list(5);
     auto& saved = context->saved_data;
     const int64_t coding = saved["coding"].toInt();
     const auto sizes = saved["sizes"].toIntVector(), strides = saved["strides"].toIntVector();
-    if (!cotangent.defined()) {
-      const auto dtype = static_cast<c10::ScalarType>(saved["dtype"].toInt());
-      return {at::zeros(sizes, codes.options().dtype(dtype)), Tensor(), Tensor(), Tensor(), Tensor()};
-    }
-    const bool lies_alike = cotangent.sizes() == sizes && cotangent.strides() == strides;
-    const bool is_plain = is_plain_cuda(cotangent) && is_plain_cuda(codes) && Compiled::is_for(cotangent);
-    if (lies_alike && !at::GradMode::is_enabled() && is_plain) {
+    if (!at::GradMode::is_enabled() && is_plain_cuda(cotangent) && is_plain_cuda(codes) && cotangent.sizes() == sizes) {
       if (const Compiled* weigh = weighing().find(Weighing::key(coding, cotangent))) {
-        const Tensor gradient = at::empty_like(cotangent);
-        (*weigh)({cotangent, codes, gradient, gradient}, cotangent.numel());
+        const bool lies_alike = cotangent.strides() == strides && Compiled::is_well_placed(cotangent);
+        const Tensor dense = lies_alike ? cotangent : at::empty_strided(sizes, strides, cotangent.options());
+        if (!lies_alike) dense.copy_(cotangent);
+        const Tensor gradient = at::empty_like(dense);
+        (*weigh)({dense, codes, gradient, gradient}, dense.numel());
         return {gradient, Tensor(), Tensor(), Tensor(), Tensor()};
       }
     }
     py::gil_scoped_acquire gil;
     const auto in_python = py::reinterpret_borrow<py::object>(weighing().in_python);
-    const auto gradient = in_python(coding, cotangent, codes, kept[1], py::tuple(py::cast(sizes)),
+    const auto gradient = in_python(coding, cotangent, codes, Origin::zero(saved["origin"]), py::tuple(py::cast(sizes)),
                                     py::tuple(py::cast(strides)));
     return {gradient.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
@@ -482,40 +482,41 @@ struct Pooling {
   Compiled forward, backward;
   std::vector<int64_t> sizes, out;
   at::MemoryFormat format;
-  c10::ScalarType word;
+  c10::ScalarType dtype, word;
   PyObject* in_python;
 };
 
-// The last result, an empty tensor, depends on the input: with it second derivatives are zeros, not missing.
 struct Pooled : torch::autograd::Function<Pooled> {
-  static variable_list forward(AutogradContext* context, const Tensor& x, const Pooling* pooling) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Pooling* pooling) {
     at::AutoDispatchBelowAutograd guard;
     const auto options = x.options().memory_format(pooling->format);
-    const Tensor values = at::empty(pooling->out, options), anchor = at::empty({0});
+    const Tensor values = at::empty(pooling->out, options);
     const Tensor words = at::empty(pooling->out, options.dtype(pooling->word));
     pooling->forward({x, values, words, words}, 0);
-    context->set_materialize_grads(false);
-    context->save_for_backward({words, anchor});
+    context->save_for_backward({words});
+    context->saved_data["origin"] = Origin::of(x);
     context->saved_data["pooling"] = reinterpret_cast<int64_t>(pooling);  // which is never given back
-    context->saved_data["dtype"] = static_cast<int64_t>(x.scalar_type());
-    return {values, anchor};
+    return values;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
-    const auto kept = context->get_saved_variables();
-    const Tensor words = kept[0], cotangent = cotangents[0];
+    const Tensor words = context->get_saved_variables()[0], cotangent = cotangents[0];
+    if (!cotangent.defined()) return variable_list(2);
     const auto& pooling = *reinterpret_cast<const Pooling*>(context->saved_data["pooling"].toInt());
-    const auto dtype = static_cast<c10::ScalarType>(context->saved_data["dtype"].toInt());
-    if (!cotangent.defined()) return {at::zeros(pooling.sizes, words.options().dtype(dtype)), Tensor()};
     if (!at::GradMode::is_enabled() && is_plain_cuda(cotangent) && is_plain_cuda(words) &&
-        cotangent.scalar_type() == dtype && cotangent.is_contiguous(pooling.format)) {
-      const Tensor gradient = at::empty(pooling.sizes, cotangent.options().memory_format(pooling.format));
-      pooling.backward({cotangent, words, gradient}, 0);
+        cotangent.scalar_type() == pooling.dtype) {
+      const auto options = cotangent.options().memory_format(pooling.format);
+      const bool lies_alike = cotangent.is_contiguous(pooling.format) && Compiled::is_well_placed(cotangent);
+      const Tensor dense = lies_alike ? cotangent : at::empty(cotangent.sizes(), options);
+      if (!lies_alike) dense.copy_(cotangent);
+      const Tensor gradient = at::empty(pooling.sizes, options);
+      pooling.backward({dense, words, gradient}, 0);
       return {gradient, Tensor()};
     }
     py::gil_scoped_acquire gil;
     const auto in_python = py::reinterpret_borrow<py::object>(pooling.in_python);
-    return {in_python(cotangent, words, kept[1]).cast<Tensor>(), Tensor()};
+    const Tensor zero = Origin::zero(context->saved_data["origin"]);
+    return {in_python(cotangent, words, zero).cast<Tensor>(), Tensor()};
   }
 };
 
@@ -612,7 +613,7 @@ struct Answer {
   Mask mask{};
   int place = -1;  // which argument is the kink, if it is a tensor
   bool is_clamp = false;  // whether the value is an entry held within the range that passes
-  bool is_anchored = false;  // whether second derivatives are zeros, as torch's own, and not missing
+  bool has_second = false;  // whether second derivatives are zeros, as torch's own, and not missing
   int64_t smallest = 0, below = INT64_MAX;  // entries
 
   bool is_for(int64_t entries) const { return smallest <= entries && entries < below; }
@@ -817,8 +818,7 @@ class FastPath {
         }
       }
       if (answer != nullptr && answer->is_clamp && Clamped::is_for(self) && !(in_place_ && is_shared(self))) {
-        const Tensor anchor = answer->is_anchored ? Anchor::apply(self) : Tensor();
-        Tensor out = Clamped::apply(self, &answer->mask, in_place_, &anchor);
+        Tensor out = Clamped::apply(self, &answer->mask, in_place_, answer->has_second);
         if constexpr (std::is_same_v<Result, Tensor>) return out;
         else return self;
       }
@@ -886,7 +886,7 @@ class FastPath {
     if (!x.is_non_overlapping_and_dense() || (in_place_ && is_shared(x))) return false;
     if (x.device().index() != answer.device || !Compiled::is_for(x)) return false;
     if (answer.bits == 2 && x.numel() > MOST_FLAGS * answer.write->entries) return false;
-    Tensor out = Packed::apply(x, answer.write.get(), answer.coding, answer.bits, in_place_)[0];
+    Tensor out = Packed::apply(x, answer.write.get(), answer.coding, answer.bits, in_place_);
     torch::jit::drop(*stack, count);
     stack->emplace_back(std::move(out));
     return true;
@@ -901,8 +901,7 @@ class FastPath {
       if (std::isnan(mask.low)) return false;
     }
     // The operator takes its arguments from the stack, and leaves there what it wrote.
-    const Tensor anchor = in_place_ ? Anchor::apply(x) : Tensor();
-    Tensor out = Masked::apply(x, Call{op_, in_place_, stack, mask, anchor});
+    Tensor out = Masked::apply(x, Call{op_, in_place_, stack, mask});
     torch::jit::drop(*stack, 1);
     stack->emplace_back(std::move(out));
     return true;
@@ -955,9 +954,9 @@ class PoolPath {
     const bool is_in_pass = switched.has(DispatchKey::TESTING_ONLY_GenericMode);
     if (!met.is_plain || !is_on || is_in_pass || !met.is_differentiated_now()) return (*in_python_)(keys, stack);
     const Tensor x = args[0].toTensor();
-    const Pooling* pooling = is_plain_cuda(x) ? found(x, args) : nullptr;
+    const Pooling* pooling = is_plain_cuda(x) && Compiled::is_well_placed(x) ? found(x, args) : nullptr;
     if (pooling == nullptr) return (*in_python_)(keys, stack);
-    Tensor out = Pooled::apply(x, pooling)[0];
+    Tensor out = Pooled::apply(x, pooling);
     torch::jit::drop(*stack, count);
     stack->emplace_back(std::move(out));
   }
@@ -1028,6 +1027,7 @@ class PoolPath {
                        x.sizes().vec(),
                        given[2].cast<std::vector<int64_t>>(),
                        is_last ? last : at::MemoryFormat::Contiguous,
+                       x.scalar_type(),
                        given[4].cast<Tensor>().scalar_type(),
                        given[5].cast<py::object>().release().ptr()};
   }
@@ -1106,12 +1106,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              return answer;
            })
       .def("masked", [](FastPath&, double low, double high, const std::vector<bool>& passes, int place, bool is_clamp,
-                        bool is_anchored) {
+                        bool has_second) {
         const auto answer = between(1, INT64_MAX);
         answer->mask = {low, high, passes[0], passes[1], passes[2], passes[3], passes[4], passes[5]};
         answer->place = place;
         answer->is_clamp = is_clamp && CLAMPS_AS_TORCH;
-        answer->is_anchored = is_anchored;
+        answer->has_second = has_second;
         return answer;
       });
 }

@@ -1,4 +1,4 @@
-"""On the CPU, without the C++ part: `hardtanh` gives the gradients of the general rule to the bit where it is taken."""
+"""On the CPU, without the C++ part: `where` gives the gradients of the general rule to the bit, where it is taken."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import pytest
 import torch
 from kernels.calls import CALLS, DTYPES, IN_PLACE, assert_same_bits, every_number, outcome
 from kernels.fronts import without_front
+from kernels.without import without
 from torch import Tensor
 
 import subgrad
-from subgrad.apply import executors
 from subgrad.apply.plan import INSTALLED
 from subgrad.kernels import cuda_bitmask
-from subgrad.kernels.cpu_hardtanh import CpuHardtanh
+from subgrad.kernels.cpu_where import CpuWhere
 
 
 @pytest.fixture(autouse=True)
 def no_front() -> Iterator[None]:
-    """It would answer before a lowering is asked."""
+    """It would answer before."""
     with without_front():
         yield
 
 
-LOWERED = (
+TAKEN = (
     *("clamp", "clamp(min=-0.0)", "clamp(min=)", "clamp(max=)", "clamp_min", "clamp_max"),
     *("maximum, number", "maximum, zero", "minimum, number", "clamp(min=tensor)", "clamp(max=tensor)"),
     *("clamp_", "clamp_min_"),
@@ -47,47 +47,33 @@ INPUTS = {
 
 @pytest.mark.parametrize("which", INPUTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", [*LOWERED, *LEFT_ALONE])
-def test_numbers_of_all_sizes(name: str, dtype: torch.dtype, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [*TAKEN, *LEFT_ALONE])
+def test_numbers_of_all_sizes(name: str, dtype: torch.dtype, which: str) -> None:
     call, x = (CALLS | IN_PLACE)[name], INPUTS[which](dtype)
-    for convention in ("min-norm", "left", "mean"):
+    for convention in ("min-norm", "left", "right", "torch-2.13", "mean"):
         with subgrad.use(convention):
             found = outcome(call, x)
-            with monkeypatch.context() as without:
-                without.setattr(
-                    executors, "EXECUTORS", [each for each in executors.EXECUTORS if type(each) is not CpuHardtanh]
-                )
-                executors.forget()
+            with without(CpuWhere):
                 plain = outcome(call, x)
-            executors.forget()
         for one, other in zip(found, plain, strict=True):
             assert_same_bits(one, other)
         assert_same_bits(found[0], call(x.clone()))
 
 
-def is_lowered(out: Tensor) -> bool:
-    return "Hardtanh" in type(out.grad_fn).__name__
+def is_by_where(out: Tensor) -> bool:
+    assert out.grad_fn is not None
+    return "Where" in (out.grad_fn.next_functions[0][0] if "Copy" in out.grad_fn.name() else out.grad_fn).name()
 
 
-@pytest.mark.parametrize("name", LOWERED)
+@pytest.mark.parametrize("name", TAKEN)
 def test_it_is_taken_where_torch_gives_another_element(name: str) -> None:
     """From 2.14 on torch blocks at the bounds of `clamp` itself."""
     call, x = (CALLS | IN_PLACE)[name], torch.randn(20000, requires_grad=True)
     with subgrad.use("min-norm"):
-        assert is_lowered(call(x * 1)) == (INSTALLED == "2.13" or name in OF_TENSORS)
-    with subgrad.use("mean"):
-        assert not is_lowered(call(x * 1))
-    assert not is_lowered(call(x * 1))
-
-
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("name", ["clamp_", "maximum, number"])
-def test_what_is_not_finite_is_left_alone(name: str, number: float) -> None:
-    x = torch.randn(20000)
-    x[7] = number
-    with subgrad.use("min-norm"):
-        out = (CALLS | IN_PLACE)[name](x.requires_grad_() * 1)
-    assert is_lowered(out) == (name == "maximum, number" and number < 0)
+        assert is_by_where(call(x * 1)) == (INSTALLED == "2.13" or name in OF_TENSORS)
+    with subgrad.use("mean"):  # of which entries pass in part
+        assert not is_by_where(call(x * 1))
+    assert not is_by_where(call(x * 1))
 
 
 def test_second_derivatives_are_those_of_the_plain_path() -> None:
@@ -95,7 +81,7 @@ def test_second_derivatives_are_those_of_the_plain_path() -> None:
     v = torch.linspace(-1, 1, 20000, requires_grad=True)
     with subgrad.use("min-norm"):
         out = torch.maximum(x, torch.tensor(0.0))
-    assert is_lowered(out)
+    assert is_by_where(out)
     (first,) = torch.autograd.grad(out * x, x, v, create_graph=True)
     found = torch.autograd.grad(first, (x, v), torch.ones_like(x))
     torch.testing.assert_close(found[0], torch.where(x > 0, 2 * v, 0))
