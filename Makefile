@@ -3,9 +3,12 @@
 PYTHON ?= python3
 NEWEST ?= torch>=2.15,<2.16
 OLDEST ?= torch==2.11.0
-BUILD = $(1)/bin/subgrad build || echo "no C++ compiler can be had here: what tests the front is skipped"
+WORKERS ?= 2
+TESTED = build/tested
+# Bytecode is written even where the surroundings say otherwise: dozens of processes import torch.
+TEST = PYTHONDONTWRITEBYTECODE= $(1)/bin/pytest -n $(WORKERS) --dist worksteal --tested $(TESTED)/$(2).json
 
-.PHONY: help survey test test-newest test-oldest test-front browser lint docs speed scan database clarke mutations bertoin everywhere \
+.PHONY: help survey test test-newest test-unbuilt test-oldest test-front built browser lint docs speed scan database clarke mutations bertoin everywhere \
 	versions record clean
 
 help:  ## this list
@@ -14,12 +17,21 @@ help:  ## this list
 survey: .venv/ready  ## what torch returns at every kink, and whether that keeps its rule
 	.venv/bin/subgrad survey
 
-test: lint test-newest test-oldest  ## lint, all tests on the newest torch, and on the oldest what may differ there
+# A run that fails keeps none from running: the account at the end fails for it.
+test:  ## lint, all tests on the newest torch, and without the C++ part or on the oldest what may differ there
+	rm -rf $(TESTED)
+	$(MAKE) --no-print-directory -j2 lint built browser .venv-oldest/ready
+	-$(MAKE) --no-print-directory test-newest
+	-$(MAKE) --no-print-directory test-unbuilt
+	-$(MAKE) --no-print-directory test-oldest
+	@.venv/bin/python tests/tested.py $(TESTED)/newest.json $(TESTED)/unbuilt.json $(TESTED)/oldest.json
 
-# On the newest with the part in C++, on the oldest without it; `make test-front` is for the oldest with it.
-test-newest: .venv/ready browser
-	$(call BUILD,.venv)
-	.venv/bin/pytest -n 3 --dist worksteal
+test-newest: built browser
+	$(call TEST,.venv,newest)
+
+# What is not traced or compiled, which the part in C++ has no share in.
+test-unbuilt: .venv/ready
+	SUBGRAD_FRONT=never $(call TEST,.venv,unbuilt) tests/kernels tests/apply -m "not gpu and not compiled"
 
 # What takes long and depends least on the version; `make test-oldest LEFT_OUT=` runs it too.
 LEFT_OUT ?= tests/bench tests/cli tests/report/test_repro.py tests/database tests/distributed tests/programs \
@@ -27,11 +39,14 @@ LEFT_OUT ?= tests/bench tests/cli tests/report/test_repro.py tests/database test
 	tests/scan tests/everywhere/test_stress.py
 
 test-oldest: .venv-oldest/ready
-	SUBGRAD_FRONT=never .venv-oldest/bin/pytest -n 3 --dist worksteal $(addprefix --ignore , $(LEFT_OUT))
+	SUBGRAD_FRONT=never $(call TEST,.venv-oldest,oldest) $(addprefix --ignore , $(LEFT_OUT))
 
 test-front: .venv-oldest/ready  ## the part in C++ on the oldest torch
 	.venv-oldest/bin/subgrad build
-	.venv-oldest/bin/pytest -n 3 --dist worksteal tests/kernels tests/apply/test_use.py
+	$(call TEST,.venv-oldest,front) tests/kernels tests/apply/test_use.py
+
+built: .venv/ready
+	.venv/bin/subgrad build || echo "no C++ compiler can be had here: what tests the C++ part is skipped"
 
 # For the audit's report. Where none can be had, what looks at the report in a browser is skipped.
 browser:

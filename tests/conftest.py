@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
+
+# The workers share the cores: threads that wait must not keep one busy, which they do unless told before torch loads
+# them, and pools of compilers would only wait for each other.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import tested
 import torch
 
 import subgrad
-
-# The test workers share the cores already: pools of compilers would only wait for each other.
-os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +35,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tested", type=Path, metavar="FILE", help="where to keep what ran, what was skipped and why")
+
+
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    found = tested.account(terminalreporter, config, exitstatus)
+    if file := config.getoption("tested"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(found))
+    terminalreporter.section("what was tested")
+    for line in tested.shown(found):
+        terminalreporter.write_line(line)
+    _show_database(terminalreporter)
+
+
+def _show_database(terminalreporter: Any) -> None:
     """Print what the tests over PyTorch's operator database counted."""
     total: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):

@@ -40,7 +40,7 @@ def _gradients(op: str, call: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def _gradient(op: str, call: dict[str, Any], names: tuple[str, ...]) -> list[str]:
-    torch.manual_seed(0)  # rrelu draws its slopes
+    torch.default_generator.manual_seed(0)  # rrelu draws its slopes
     leaves = {name: call[name].clone().requires_grad_() for name in names}
     try:
         result = overload(op)(**{**call, **leaves})

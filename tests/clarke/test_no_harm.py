@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from fresh import run_fresh
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -58,16 +57,14 @@ def outcome(call: Callable[[], Any]) -> list[Any]:
 
 def test_plain_calls_are_as_before() -> None:
     # A fresh process: here the rules have been registered long ago.
-    found = subprocess.run([sys.executable, "-W", "ignore", "-c", FRESH], capture_output=True, text=True)
+    found = run_fresh(FRESH)
     assert (found.stdout, found.returncode) == ("", 0), found.stdout + found.stderr[-2000:]
 
 
-FRESH = f"""
-import sys
-sys.path[:0] = {sys.path!r}
+FRESH = """
 import torch, subgrad
 from clarke.test_no_harm import CALLS, outcome
-before = {{name: outcome(call) for name, call in CALLS.items()}}
+before = {name: outcome(call) for name, call in CALLS.items()}
 subgrad.grad(lambda x: torch.relu(x).sum())(torch.zeros(2))
 for name, call in CALLS.items():
     try:

@@ -1,6 +1,7 @@
-"""The Triton kernels of max-pooling on a CPU, by Triton's interpreter. Run by `test_triton.py`, in their own process.
+"""The Triton kernels of max-pooling on a CPU, by Triton's interpreter, which knows no bfloat16.
 
-It knows no bfloat16.
+Run by `test_triton.py`, in their own process and without the C++ part: with it, the rule that they are compared with
+would be computed by the very same kernels.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ CASES += [
     for dtype in (torch.float16, torch.float64)
 ]
 FEW = ("side by side", "overlapping", "adaptive", "in space, overlapping")
+# More positions and planes, or channels, than a program does, and some left over.
+MORE_THAN_A_PROGRAM = {torch.contiguous_format: (3, 5, 21, 25), torch.channels_last: (2, 131, 7, 9)}
 
 
 @pytest.fixture(autouse=True)
@@ -43,12 +46,18 @@ def shared(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
     return max_pool.pooled(x, geometry, True)
 
 
+def by_the_plain_rule(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    with subgrad.use("min-norm"):
+        values, indices = pooled_with_indices(x, name)
+    assert type(values.grad_fn).__name__ != f"{max_pool.Shared.__name__}Backward"
+    return values, indices
+
+
 @pytest.mark.parametrize(("name", "layout", "dtype"), CASES, ids=str)
 def test_gradients_are_those_of_the_plain_rule(name: str, layout: str, dtype: torch.dtype) -> None:
     x = input_of(name, dtype, "cpu", layout).requires_grad_()
     values, indices = shared(x, name)
-    with subgrad.use("min-norm"):
-        wanted, chosen = pooled_with_indices(x, name)
+    wanted, chosen = by_the_plain_rule(x, name)
     assert_same_bits(values, wanted)
     assert values.stride() == wanted.stride()
     # Of windows of -inf torch's kernel for channels last in space has an index outside of them.
@@ -78,8 +87,7 @@ def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
 def test_second_derivatives_are_those_of_the_plain_rule(name: str) -> None:
     x = input_of(name, torch.float64, "cpu", "contiguous").nan_to_num(0.25).requires_grad_()
     found, _ = shared(x, name)
-    with subgrad.use("min-norm"):
-        plain, _ = pooled_with_indices(x, name)
+    plain, _ = by_the_plain_rule(x, name)
     v = cotangent(plain).nan_to_num(0.25, 1.0, -1.0).requires_grad_()
     firsts = [torch.autograd.grad(out, x, v, create_graph=True)[0] for out in (found, plain)]
     torch.testing.assert_close(*firsts)
@@ -101,14 +109,12 @@ def test_cotangents_may_be_batched() -> None:
 
 @pytest.mark.parametrize("tile", range(len(max_pool.TILES)))
 def test_tiles_leave_nothing_out(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More channels and planes than a program does, and some left over."""
     monkeypatch.setattr(max_pool, "FORWARD", tile)
     monkeypatch.setattr(max_pool, "BACKWARD", tile)
-    for layout in (torch.contiguous_format, torch.channels_last):
-        x = torch.randint(-2, 2, (2, 131, 7, 9)).float().contiguous(memory_format=layout).requires_grad_()
+    for layout, shape in MORE_THAN_A_PROGRAM.items():
+        x = torch.randint(-2, 2, shape).float().contiguous(memory_format=layout).requires_grad_()
         found, _ = shared(x, "overlapping")
-        with subgrad.use("min-norm"):
-            plain, _ = pooled_with_indices(x, "overlapping")
+        plain, _ = by_the_plain_rule(x, "overlapping")
         assert_same_bits(found, plain)
         v = torch.randn(plain.shape)
         torch.testing.assert_close(*(torch.autograd.grad(out, x, v)[0] for out in (found, plain)))

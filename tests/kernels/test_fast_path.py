@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -15,6 +12,7 @@ from threading import Barrier
 import pytest
 import torch
 import torch.nn.functional as F
+from fresh import run_fresh
 from kernels.calls import CALLS, CONVENTIONS, DTYPES, IN_PLACE
 from kernels.fronts import ONCE_ONLY, assert_same_as_in_python, run_unwatched, second_of_the_sum, without_front
 from torch import Tensor, nn
@@ -259,11 +257,6 @@ def test_unknown_modes_are_refused() -> None:
         subgrad.kernels.set_front("off")
 
 
-def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **variables}
-    return subprocess.run([sys.executable, "-W", "always", "-c", code], env=environment, capture_output=True, text=True)
-
-
 SHOWN = """
 import torch, subgrad
 x = torch.zeros(1, requires_grad=True)
@@ -275,9 +268,9 @@ print(type(y.grad_fn).__name__, torch.autograd.grad(y, x)[0].item())
 
 
 def test_without_it_all_is_the_same(tmp_path: Path) -> None:
-    assert run(SHOWN).stdout == "CppFunction 1.0\n"
+    assert run_fresh(SHOWN, warn="always").stdout == "CppFunction 1.0\n"
     for variables in ({"TORCH_EXTENSIONS_DIR": str(tmp_path)}, {"SUBGRAD_FRONT": "never"}):
-        without = run(SHOWN, **variables)
+        without = run_fresh(SHOWN, warn="always", **variables)
         assert without.stdout.endswith(" 1.0\n")
         assert "CppFunction" not in without.stdout
         assert not without.stderr
@@ -287,7 +280,7 @@ def test_what_cannot_be_loaded_is_told_and_left(tmp_path: Path) -> None:
     broken = tmp_path / "subgrad" / build.library().name
     broken.parent.mkdir()
     broken.write_bytes(b"no library")
-    done = run(SHOWN, TORCH_EXTENSIONS_DIR=str(tmp_path))
+    done = run_fresh(SHOWN, warn="always", TORCH_EXTENSIONS_DIR=str(tmp_path))
     assert done.stdout.endswith(" 1.0\n")
     assert done.stderr.count("cannot be loaded") == 1
     assert "Delete it and run `subgrad build`." in done.stderr
@@ -307,7 +300,7 @@ def test_building_twice_builds_once(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_is_missing_is_named(variables: dict[str, str], message: str, tmp_path: Path) -> None:
     code = "from subgrad.cli import main; raise SystemExit(main(['build']))"
-    done = run(code, TORCH_EXTENSIONS_DIR=str(tmp_path), **variables)
+    done = run_fresh(code, warn="always", TORCH_EXTENSIONS_DIR=str(tmp_path), **variables)
     assert done.returncode == 1
     assert f"subgrad build: {message}" in done.stderr
     assert "Traceback" not in done.stderr

@@ -12,5 +12,5 @@ from torch.torch_version import TorchVersion
 def test_kernels_by_the_interpreter(file: str) -> None:
     pytest.importorskip("triton")
     if file == "interpreted_max_pool.py" and TorchVersion(torch.__version__) < "2.14":
-        pytest.skip("takes minutes, and the kernels are the same on every torch")
-    run_apart(file, TRITON_INTERPRET="1")
+        pytest.skip("the kernels are the same on every torch, and the newest runs them")
+    run_apart(file, TRITON_INTERPRET="1", SUBGRAD_FRONT="never")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from fresh import run_fresh
 from torch import Tensor
 
 from subgrad.apply.operators import operator
@@ -51,5 +49,5 @@ with subgrad.use("min-norm"):
 
 
 def test_what_gains_nothing_has_no_kernel_unless_it_is_asked_for() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "True"]
+    done = run_fresh(PROGRAM)
+    assert done.stdout.split() == ["False", "True", "True"], done.stderr

@@ -93,7 +93,7 @@ def test_a_report_says_where_the_rule_leaves_the_choice_open() -> None:
 def test_a_program_in_the_users_spelling_finds_what_the_survey_measured(place: Place) -> None:
     finding = place.finding("torch")
     if finding.documented is None:
-        pytest.skip("no rule")
+        pytest.skip("a jump, where there is no rule")
     assert reproducer(place, finding).is_as_expected() == finding.keeps_rule
 
 

@@ -69,9 +69,11 @@ class Program:
         """The floating outputs, reduced by the database's own rule to what is well defined."""
         with torch.no_grad():
             outputs = self.call(point)
-            with Squares():
-                outputs = self.sample.output_process_fn_grad(outputs)
-        tensors = [leaf for leaf in tree_flatten(outputs)[0] if isinstance(leaf, torch.Tensor)]
+            reduced = self.sample.output_process_fn_grad(outputs)
+            if reduced is not outputs:
+                with Squares():
+                    reduced = self.sample.output_process_fn_grad(outputs)
+        tensors = [leaf for leaf in tree_flatten(reduced)[0] if isinstance(leaf, torch.Tensor)]
         return [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
 
     def __call__(self, point: Point) -> torch.Tensor:

@@ -87,12 +87,12 @@ def scan(name: str, effort: Effort = QUICK, table: Table = KINKS) -> Scan:
     """Probe one entry of the database."""
     if name in UNPROBED:
         return Scan(name, {}, (), failure=UNPROBED[name])
-    try:
-        samples = programs(name, effort.samples)
-    except Exception as error:  # the database says that it is differentiable, but not in float64 on a CPU
-        return Scan(name, {}, (), failure=_said(error))
-    # Some entries seed every call, with torch.manual_seed: it takes a stack trace for each kind of device there is.
+    # Entries seed every sample, and some every call: torch.manual_seed takes a stack trace for each kind of device.
     with patch("torch.manual_seed", torch.default_generator.manual_seed):
+        try:
+            samples = programs(name, effort.samples)
+        except Exception as error:  # the database says that it is differentiable, but not in float64 on a CPU
+            return Scan(name, {}, (), failure=_said(error))
         return scan_programs(name, samples, effort, table)
 
 

@@ -65,7 +65,8 @@ def test_torch_returns_the_documented_element(name: str, request: pytest.Fixture
     if finding.documented is None:
         pytest.skip("this torch has no derivative of it")
     if name in BROKEN if LISTED else finding.keeps_rule is False:
-        request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError))
+        broken = "torch breaks its documented rule there, as is listed"
+        request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason=broken))
     program = reproducer(PLACES[name], finding)
     _, found = program.run()
     torch.testing.assert_close(found, program.expected, atol=1e-4, rtol=0)

@@ -1,0 +1,82 @@
+"""A program in a fresh process, whose time does not go to importing torch.
+
+Dozens of tests need a process where nothing of subgrad has happened yet. Each would import torch, which takes a second,
+and what `torch.compile` needs, which takes two more. So one process imports that once and does nothing else; for every
+program it forks a copy of itself, which runs the program as `python -c` would, and ends as a process does.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
+
+
+def run_fresh(
+    program: str, *arguments: str, imported: tuple[str, ...] = ("torch",), warn: str = "ignore", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program where these modules are imported and nothing else is; ``warn`` is what follows ``python -W``."""
+    server = _server(imported)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with tempfile.TemporaryDirectory() as folder:
+        request = {
+            "program": program,
+            "arguments": ["-c", *arguments],
+            "environment": {**os.environ, **environment},
+            "warn": warn,
+            "folder": folder,
+        }
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        ended = int(server.stdout.readline())
+        output, errors = ((Path(folder) / name).read_text() for name in ("1", "2"))
+    return subprocess.CompletedProcess(["python", *request["arguments"]], ended, output, errors)
+
+
+@cache
+def _server(imported: tuple[str, ...]) -> subprocess.Popen[str]:
+    """It ends with the process that started it, which closes the pipe."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "ignore", "-m", "fresh", *imported]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _serve(imported: list[str]) -> None:
+    """Answer every line with the exit code of the program in it. Copies return, and end as any program does."""
+    for name in imported:
+        importlib.import_module(name)
+    gc.freeze()  # what copies share is not looked through when they end, which would take as long as to import it
+    for line in sys.stdin:
+        copy = os.fork()
+        if not copy:
+            return _become(json.loads(line))
+        _, status = os.waitpid(copy, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _become(request: dict[str, Any]) -> None:
+    for number in (1, 2):
+        file = os.open(os.path.join(request["folder"], str(number)), os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, number)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = request["arguments"]
+    warnings.simplefilter(request["warn"])
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    exec(compile(request["program"], "<string>", "exec"), main.__dict__)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1:])
