@@ -29,6 +29,7 @@ def nothing_left_in_force() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

@@ -38,6 +38,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("convention", ["min-norm", "torch-2.13", "mean"])
 def test_every_row_compiles_whole_and_gives_the_eager_gradient(convention: str) -> None:
     """All rows in one graph: compiling each alone would take minutes and show no more."""

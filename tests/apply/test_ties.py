@@ -155,6 +155,7 @@ def test_samples_agree_in_forward_mode(call: JointCall) -> None:
 
 
 @pytest.mark.compiled
+@pytest.mark.long
 def test_compiled_code_agrees_with_eager() -> None:
     names = ("max", "sort", "topk", "cummax", "max_pool2d overlapping", "adaptive_max_pool2d")
 

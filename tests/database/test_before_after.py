@@ -20,6 +20,7 @@ from unchanged import is_error, outcomes
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "before_after.py"
 
 
+@pytest.mark.long
 def test_every_overload_with_a_kernel_does_the_same() -> None:
     # A fresh process: here kernels have been registered long ago.
     found = subprocess.run([sys.executable, SCRIPT, "--quick"], capture_output=True, text=True)

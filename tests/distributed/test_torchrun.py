@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import subgrad
 
 TRAIN = """
@@ -50,6 +52,7 @@ def torchrun(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.long
 def test_torchrun_sees_how_a_script_ends_and_restarts_it_under_the_convention(tmp_path: Path) -> None:
     """One start for both: it costs seconds."""
     (tmp_path / "train.py").write_text(TRAIN)

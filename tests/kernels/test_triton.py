@@ -8,6 +8,7 @@ from kernels.processes import run_apart
 from torch.torch_version import TorchVersion
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", ["interpreted.py", "interpreted_max_pool.py"])
 def test_kernels_by_the_interpreter(file: str) -> None:
     pytest.importorskip("triton")

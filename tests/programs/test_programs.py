@@ -26,6 +26,9 @@ conventions = pytest.mark.parametrize("convention", ["min-norm", "mean"])
 modes = pytest.mark.parametrize("mode", ["compiled", "DDP", "autocast"])
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return torch.load(run_once("programs.worker", tmp_path_factory))
