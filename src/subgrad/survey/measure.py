@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from subgrad.apply.use import use
 from subgrad.conventions import RULES, Convention, Spot, convention
 from subgrad.kinks import KINKS, Kink
-from subgrad.kinks.overloads import overload
+from subgrad.kinks.overloads import call_by_name, qualified
 from subgrad.kinks.samples import samples
 from subgrad.kinks.sets import Jump, Ties
 from subgrad.survey.joint import Entries, JointCall, joint_calls
@@ -124,7 +124,7 @@ def _finding(kink: Kink, call: dict[str, Any], differentiated: tuple[str, ...], 
     hidden = {*kink.set.candidates, "self", "noise"}
     return Finding(
         operator=kink.name,
-        overload=f"aten::{kink.op}",
+        overload=qualified(kink.op),
         place=kink.place,
         arguments={name: value for name, value in numbers.items() if name not in hidden or value is None},
         differentiated=differentiated,
@@ -149,7 +149,7 @@ def _joint_finding(joint: JointCall, like: Convention) -> Finding:
     measured = [each for each in (reverse, forward) if each is not None]
     return Finding(
         operator=joint.kink.name,
-        overload=f"aten::{joint.kink.op}",
+        overload=qualified(joint.kink.op),
         place=joint.kink.words,
         arguments={name: value for name, value in joint.call.items() if isinstance(value, int | float | str | list)},
         differentiated=joint.names,
@@ -204,7 +204,7 @@ def reverse_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
     """The gradients of a call for all its differentiated arguments at once."""
     torch.manual_seed(0)
     leaves = {name: call[name].clone().requires_grad_() for name in differentiated}
-    out = overload(op)(**{**call, **leaves})
+    out = call_by_name(op, {**call, **leaves})
     return [float(grad) for grad in torch.autograd.grad(out, list(leaves.values()), torch.tensor(cotangent).to(out))]
 
 
@@ -218,7 +218,7 @@ def forward_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
                 name: forward_ad.make_dual(call[name], torch.full_like(call[name], tangent if name == along else 0.0))
                 for name in differentiated
             }
-            tangent_out = forward_ad.unpack_dual(overload(op)(**{**call, **duals})).tangent
+            tangent_out = forward_ad.unpack_dual(call_by_name(op, {**call, **duals})).tangent
             tangents.append(0.0 if tangent_out is None else float(tangent_out))
     return tangents
 

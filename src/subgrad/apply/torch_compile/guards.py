@@ -22,6 +22,7 @@ from torch.autograd import forward_ad
 
 from subgrad.apply.scopes import active, around, is_chosen_inside
 from subgrad.conventions import Convention
+from subgrad.kinks import KINKS
 from subgrad.version import __version__
 
 _MARK = " [subgrad: "
@@ -97,7 +98,8 @@ def _tag_cache_entries(convention: Convention) -> None:
         callback_handler.register_end_callback(_restore_tag)
     _restore_tag()
     if convention.interferes:
-        torch.compiler.config.cache_key_tag += f"{_MARK}{__version__} {convention!r}]"
+        rows = f" {KINKS.added}" if KINKS.added else ""  # another process may have none of them, or others
+        torch.compiler.config.cache_key_tag += f"{_MARK}{__version__} {convention!r}{rows}]"
 
 
 def _restore_tag(_: Any = None) -> None:
