@@ -41,7 +41,7 @@ def add_operator(
         kinks: all rows of the operator.
         calls: the arguments besides the tensors with which it is called to check the rows and to survey it: every row
             must be met by one of the calls.
-        name: what users write in ``Convention("min-norm", softclip=1.0)``; by default the operator's, without namespace.
+        name: what users write in ``Convention("min-norm", softclip=1.0)``; if not given, the operator's own.
         device: where it is called then; in float64.
 
     Raises:
@@ -49,7 +49,8 @@ def add_operator(
             rows already. Nothing is changed then.
     """
     # Only needed here, and the samples take time to import.
-    from subgrad.kinks.checked_rows import require_calls, require_name, require_rows, require_truth
+    from subgrad.kinks.checked_rows import require_calls, require_name, require_rows
+    from subgrad.kinks.rows_against_values import require_truth
     from subgrad.kinks.samples import CALLS, DEVICES
 
     with _lock:
@@ -62,6 +63,8 @@ def add_operator(
             raise ValueError(f"{op} has other rows, calls or another name already, since they were added before.")
         chosen = require_name(op, name)
         require_truth(kinks, complete, device)
+        kept = dispatch.own_kernels(op)
+        # Nothing has been changed until here, and nothing fails from here on.
         USER_NAMES[op], CALLS[op], DEVICES[op] = chosen, complete, device
         KINKS.add(kinks)
-        dispatch.add(operators.add(op))
+        dispatch.add(operators.add(op), kept)  # last: who calls the operator now finds its rows

@@ -38,7 +38,8 @@ BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateU
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
 KEYS = tuple(f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS))
 OPERATORS = tuple(operator(op) for op in (*KINKS.entrywise, *REPAIRS))
-ADDED: list[Operator] = []  # those that are not torch's
+# Those that are not torch's, and their own kernels by key.
+ADDED: dict[Operator, dict[str, Callable[..., Any]]] = {}
 
 # What is registered, by key and overload; who covers it calls it back. Asked for, torch would return whoever covers it.
 REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -89,20 +90,22 @@ def ask_again() -> None:
     install(active())
 
 
-def add(op: Operator) -> None:
+def own_kernels(op: str) -> dict[str, Callable[..., Any]]:
+    """The kernels of an operator that is not torch's, at the keys where it has a derivative."""
+    return {key: _original(op, key) for key in KEYS if has_autograd(op, key)}
+
+
+def add(op: Operator, kept: dict[str, Callable[..., Any]]) -> None:
     """Another operator has rows. Where kernels are registered already, for whomever, those of this one are too."""
     with _lock:
-        if op in ADDED:
-            return
-        ADDED.append(op)
+        ADDED[op] = kept
         _served.intersection_update((None,))
         if REGISTERED:
-            _keep(op)
             guards.remember_unguarded_graphs()
             with _quietly():
-                for key in KEYS:
-                    if op.op in _originals[key]:
-                        _register_operator(op, key)
+                for key, original in kept.items():
+                    _originals[key][op.op] = original
+                    _register_operator(op, key)
     guards.forget_unguarded_graphs()
 
 
@@ -124,15 +127,9 @@ def _prepare() -> None:
         _originals[key] = {form: _original(form, key) for form in forms if form}
         for cover in fast_paths:
             _fronts[key] = cover(key, OPERATORS, _originals[key])
-    for op in ADDED:
-        _keep(op)
-
-
-def _keep(op: Operator) -> None:
-    """Keep the kernels of an operator that is not torch's, at the keys where it has a derivative."""
-    for key, originals in _originals.items():
-        if has_autograd(op.op, key):
-            originals[op.op] = _original(op.op, key)
+    for op, kept in ADDED.items():
+        for key, original in kept.items():
+            _originals[key][op.op] = original
 
 
 @cache
@@ -146,7 +143,7 @@ def cover_what_goes_past_kernels() -> None:
 def _is_lacking(convention: Convention) -> bool:
     """Whether a convention needs kernels that are not registered yet."""
     every = [(op, key) for op in OPERATORS for key in KEYS]
-    every += [(op, key) for op in ADDED for key in KEYS if has_autograd(op.op, key)]
+    every += [(op, key) for op, kept in ADDED.items() for key in kept]
     return any((key, op.op) not in REGISTERED for op, key in every if _is_needed(op, key, convention))
 
 

@@ -106,7 +106,8 @@ _OPERATORS = {op: Operator(op) for op in KINKS.overloads}
 
 def add(op: str) -> Operator:
     """An operator that has rows from now on."""
-    return _OPERATORS.setdefault(op, Operator(op))
+    _OPERATORS[op] = Operator(op)
+    return _OPERATORS[op]
 
 
 @cache

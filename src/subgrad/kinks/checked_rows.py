@@ -1,27 +1,18 @@
-"""Rows for an operator that is not torch's, checked before anything is believed of them.
-
-Rows of torch's own operators are held against the forward function by tests. These are held against it when they are
-given: a false row would give false gradients.
-"""
+"""Rows for an operator that is not torch's: whether they can be added to the table at all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from subgrad.kinks.expressions import names
 from subgrad.kinks.kink import ALIASES, Kink, unknown, user_name
-from subgrad.kinks.overloads import argument_names, call_by_name, has_autograd, is_torchs, overload, tensor_names
-from subgrad.kinks.samples import filled
+from subgrad.kinks.overloads import argument_names, has_autograd, is_torchs, overload, tensor_names
 from subgrad.kinks.sets import Slopes, Ties
 from subgrad.kinks.table import KINKS
 from subgrad.torch_internals.dispatcher import schema_of
 
-STEP = 2.0**-10  # of differences, of which two are extrapolated: exact to 1e-6, and in float32 to 1e-3
-SAME = 2e-3
+NO_DERIVATIVE = "{} has no derivative: give it one, as with torch.library.register_autograd."
 
 Call = Mapping[str, Any]
 
@@ -59,14 +50,14 @@ def _require_operator(op: str) -> None:
     if "self" not in tensor_names(op) or schema.arguments[argument_names(op).index("self")].kwarg_only:
         raise ValueError(f"{schema}: only operators whose first tensor is given by position.")
     if not has_autograd(op):
-        raise ValueError(f"{op} has no derivative: give it one, as with torch.library.register_autograd.")
+        raise ValueError(NO_DERIVATIVE.format(op))
 
 
 def _require_row(kink: Kink) -> None:
     if not isinstance(kink.set, Slopes | Ties):
         raise ValueError(
-            f"{kink.op} at {kink.place}: only corners (subgrad.Slopes) and ties between tensors (subgrad.Ties), entry by "
-            f"entry; not {type(kink.set).__name__}."
+            f"{kink.op} at {kink.place}: only corners (subgrad.Slopes) and ties between tensors (subgrad.Ties) can be "
+            f"added, which lie entry by entry; not {type(kink.set).__name__}, {kink.set}."
         )
     if kink.torch is not None:
         raise ValueError(f"{kink.op}: leave torch={kink.torch!r} out. What the operator returns by itself is measured.")
@@ -83,8 +74,10 @@ def _require_row(kink: Kink) -> None:
             f"{kink.op}: the place and the slopes of a corner are numbers, or made of arguments that are, not of "
             f"{', '.join(sorted(kink.numbers.intersection(tensors)))}."
         )
-    if not set(kink.set.candidates) <= set(tensors):
-        raise ValueError(f"{kink.op}: ties are between tensors, which are {', '.join(tensors)}; the set is {kink.set}.")
+    if not set(kink.set.candidates) <= set(tensors) or len(kink.set.candidates) > 2:
+        raise ValueError(
+            f"{kink.op}: ties are between two tensors of {', '.join(tensors)}; the set of the row is the {kink.set}."
+        )
 
 
 def _expressions(kink: Kink) -> Iterator[tuple[str, Any]]:
@@ -132,97 +125,3 @@ def _complete(op: str, call: Call) -> Call:
                 f"{op}, calls: {name} is missing in {dict(call)}. Give it, as in calls=[{{{name!r}: 1.0}}]."
             )
     return found
-
-
-def require_truth(kinks: Sequence[Kink], calls: Sequence[Call], device: torch.device | str) -> None:
-    """Hold rows against the operator's own values, in float64.
-
-    Raises:
-        ValueError: for a row that they contradict or that no call meets, and for an operator that does not work entry by
-            entry or has no derivative.
-    """
-    met: set[Kink] = set()
-    for numbers in calls:
-        call = filled(kinks, numbers, torch.float64, device)
-        applying = [kink for kink in kinks if kink.applies(call)]
-        out = _called(kinks[0].op, call)
-        _require_entrywise(kinks[0].op, call, out)
-        for kink in applying:
-            hits = kink.hits(call).nonzero().flatten().tolist()
-            met.update([kink] if hits else [])
-            for entry in hits[:1]:
-                _require_set(
-                    kink, {name: each[entry] if isinstance(each, Tensor) else each for name, each in call.items()}
-                )
-        _require_derivative(kinks[0].op, call)
-    for kink in kinks:
-        if kink not in met:
-            raise ValueError(f"{kink.op}: no call meets the kink at {kink.place}. Give calls=[...] that do.")
-
-
-def _called(op: str, call: Call) -> Tensor:
-    try:
-        with torch.no_grad():
-            return call_by_name(op, call)
-    except Exception as error:
-        shown = {name: each for name, each in call.items() if not isinstance(each, Tensor)}
-        raise ValueError(
-            f"{op} could not be called with tensors in float64 and {shown}, which is how its rows are checked (give calls= "
-            f"that it takes, device= if it does not run on the CPU): {type(error).__name__}: {error}"
-        ) from error
-
-
-def _require_entrywise(op: str, call: Call, out: Tensor) -> None:
-    for entry in range(len(call["self"])):
-        one = _called(op, {name: each[entry] if isinstance(each, Tensor) else each for name, each in call.items()})
-        if out.shape != call["self"].shape or one.numel() != 1 or not _is_near(float(out[entry]), float(one)):
-            raise ValueError(f"{op} does not work entry by entry, and only such kinks can be given rows.")
-
-
-def _require_set(kink: Kink, call: Call) -> None:
-    """At one entry: the slopes of the row are those of the values on both sides."""
-
-    def slope(name: str, side: int) -> float:
-        def quotient(step: float) -> float:
-            return float(_called(kink.op, {**call, name: call[name] + side * step}) - here) / (side * step)
-
-        return 2 * quotient(STEP / 2) - quotient(STEP)
-
-    here = _called(kink.op, call)
-    for name in kink.set.candidates:
-        for side, words in ((-1, "left"), (1, "right")):
-            stated, found = _stated(kink, call, name, side), slope(name, side)
-            if not _is_near(stated, found):
-                shown = ", ".join(
-                    f"{key}={float(each) if isinstance(each, Tensor) else each}" for key, each in call.items()
-                )
-                raise ValueError(
-                    f"{kink.op} at {kink.place}: the {words} slope in {name} is {stated:g} by the row, and {found:g} by "
-                    f"the operator's values, at {shown}."
-                )
-
-
-def _stated(kink: Kink, call: Call, name: str, side: int) -> float:
-    if isinstance(kink.set, Ties):
-        lowered, raised = kink.set.moved[name]
-        return float(name in (raised if side > 0 else lowered))
-    assert isinstance(kink.set, Slopes)
-    slopes = kink.set.at(call)
-    return float(slopes.right_slope if side > 0 else slopes.left_slope)
-
-
-def _is_near(one: float, other: float) -> bool:
-    return one == other or abs(one - other) <= SAME * (1 + abs(one)) or (one != one and other != other)
-
-
-def _require_derivative(op: str, call: Call) -> None:
-    leaves = {name: call[name].clone().requires_grad_() for name in tensor_names(op) if call.get(name) is not None}
-    try:
-        with torch.enable_grad():
-            out = call_by_name(op, {**call, **leaves})
-            torch.autograd.grad(out.sum(), list(leaves.values()), allow_unused=True)
-    except Exception as error:
-        raise ValueError(
-            f"{op} has no derivative: give it one, as with torch.library.register_autograd. Differentiating it raised "
-            f"{type(error).__name__}: {error}"
-        ) from error

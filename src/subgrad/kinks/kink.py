@@ -29,8 +29,8 @@ class Kink:
         set: the set of generalised derivatives.
         torch: what torch picks in reverse mode: ``"left"`` or ``"right"`` or a number for slopes, the candidates that
             share the cotangent for ties, ``"least"`` or ``"one"`` of the vertices for joint kinks, ``None`` for what is
-            no element (nan) or not one in all modes, and for all rows of operators that are not torch's. By version where
-            it changed.
+            no element (nan) or not one in all modes, and for operators that are not torch's. By version where it
+            changed.
         when: further arguments for which the place exists.
         family: ``"clamp"`` for the bounds that the convention ``pass-through`` opens.
     """
