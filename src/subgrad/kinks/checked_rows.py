@@ -28,7 +28,7 @@ def require_rows(kinks: Sequence[Kink]) -> str:
     op, *others = dict.fromkeys(kink.op for kink in kinks)
     if others:
         raise ValueError(f"rows of {op} and {', '.join(others)}: give those of one operator at a time.")
-    if is_torchs(op) or op.startswith("aten::"):
+    if is_torchs(op) or op.startswith("aten::") or op.endswith(".default"):
         raise ValueError(
             f'{op}: write the namespace and the name, "mylib::op". Torch\'s own operators have their rows.'
         )

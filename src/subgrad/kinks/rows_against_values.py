@@ -67,8 +67,8 @@ def _value(op: str, call: Call) -> Tensor:
             return call_by_name(op, call)
     except Exception as error:
         raise ValueError(
-            f"{op} could not be called with tensors in float64 and {_shown(call)}, as its rows are checked: give calls= "
-            f"that it takes, and device= if it does not run on the CPU. {type(error).__name__}: {error}"
+            f"{op} could not be called with tensors in float64 and {_shown(call)}, as its rows are checked: give "
+            f"calls= that it takes, and device= if it does not run on the CPU. {type(error).__name__}: {error}"
         ) from error
 
 
