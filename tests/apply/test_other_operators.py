@@ -293,6 +293,15 @@ def test_an_audit_counts_its_hits_at_their_line_and_what_they_do(other: Other) -
     near(x.grad / COTANGENT, gradient(other.call, other.x))  # type: ignore[operator]
 
 
+def test_an_audit_counts_ties_of_an_operator_with_an_autograd_function() -> None:
+    x = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    with subgrad.audit() as audit:
+        torch.ops.door.larger(x, x.detach().flip(0)).sum().backward()
+    (row,) = audit.rows
+    assert (row.operator, row.kind, row.total.hits) == ("larger", "tie", 1)
+    assert not any("backward of its own" in note for note in audit.notes)
+
+
 def _line_of(function: Callable[..., Any]) -> tuple[str, int]:
     return __file__, inspect.getsourcelines(function)[1]
 
