@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from subgrad.kinks import KINKS
 from subgrad.kinks.kink import USER_NAMES
@@ -12,7 +13,8 @@ from subgrad.kinks.samples import CALLS, DEVICES
 
 @contextmanager
 def taken_out_again() -> Iterator[None]:
-    kinks, kept = KINKS._kinks, [(each, dict(each)) for each in (USER_NAMES, CALLS, DEVICES)]
+    tables: tuple[dict[str, Any], ...] = (USER_NAMES, CALLS, DEVICES)
+    kinks, kept = KINKS._kinks, [(each, dict(each)) for each in tables]
     try:
         yield
     finally:

@@ -163,7 +163,7 @@ def test_a_convention_takes_its_element(other: Other, convention: str) -> None:
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 def test_a_number_is_the_element_of_this_operator_alone(other: Other) -> None:
     inside = {"softclip": 0.25, "bend": -1.5, "hinge": 0.75}[other.name]
-    with subgrad.use(Convention("left", **{other.name: inside})):
+    with subgrad.use(Convention("left", [(other.name, inside)])):
         found = gradient(other.call, other.x)
         relu = gradient(torch.relu, torch.zeros(5, dtype=torch.float64))
     near(found[:2], torch.full_like(found[:2], inside))
