@@ -15,10 +15,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from subgrad import kernels
+from subgrad.apply.add_operator import add_operator
 from subgrad.apply.scopes import active
 from subgrad.apply.use import set_default, use
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS as kinks  # noqa: N811
+from subgrad.kinks import Kink, Slopes, Ties
 from subgrad.version import __version__
 
 if TYPE_CHECKING:
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Audit",
     "Convention",
+    "Kink",
+    "Slopes",
+    "Ties",
     "__version__",
     "active",
+    "add_operator",
     "audit",
     "backward",
     "clarke",

@@ -19,7 +19,7 @@ from subgrad.apply.dispatch import install
 from subgrad.apply.scopes import Scope
 from subgrad.conventions import Convention, convention
 from subgrad.kinks import KINKS
-from subgrad.kinks.overloads import overload
+from subgrad.kinks.overloads import is_torchs, overload
 from subgrad.kinks.sets import Jump
 from subgrad.torch_internals.dispatcher import schema_of
 
@@ -89,6 +89,6 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Callable[..., Tensor]: ...
 
 
-_GOVERNED = dict.fromkeys(kink.name for kink in KINKS if not isinstance(kink.set, Jump))
+_GOVERNED = dict.fromkeys(kink.name for kink in KINKS if is_torchs(kink.op) and not isinstance(kink.set, Jump))
 __all__ = [*_GOVERNED, "clip", "absolute"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
 globals().update({name: _spelling(name) for name in __all__})

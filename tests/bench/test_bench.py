@@ -378,9 +378,25 @@ class TestPage:
     def test_has_a_line_for_each_program(self) -> None:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python"}
         cost = {"model": "MLP", "parameters": 1234, "hit": True, "plain_ms": 2.0, "subgrad_ms": 4.0, "time": 2.0}
-        page = SPEED["page"]({"programs": {**rest, "costs": [{**cost, "memory": None}, {**cost, "memory": 0.5}]}})
-        assert "| MLP | 1,234 | some | 2.000 | 4.000 | 2.00 times | - |\n" in page
-        assert "| MLP | 1,234 | some | 2.000 | 4.000 | 2.00 times | 0.50 times |\n" in page
+        costs = [{**cost, "memory": None}, {**cost, "first": 3.5, "memory": 0.5}]
+        page = SPEED["page"]({"programs": {**rest, "costs": costs}})
+        assert "| MLP | 1,234 | some | 2.000 | 4.000 | 2.00 times | - | - |\n" in page
+        assert "| MLP | 1,234 | some | 2.000 | 4.000 | 2.00 times | 3.50 times | 0.50 times |\n" in page
+
+    def test_has_a_line_for_each_model(self) -> None:
+        rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "dtype": "bfloat16", "batch": 128}
+        own = {"model": "resnet18", "convention": "torch", "front": "", "milliseconds": 10.0, "peak bytes": 2 << 30}
+        ours = {**own, "convention": "mean", "front": "built", "milliseconds ratio": 0.9, "peak bytes ratio": 0.75}
+        summary = [{"geometric mean": 0.912}]
+        page = SPEED["page"]({"zoo": {**rest, "pixels": 224, "steps": [own, ours], "summary": summary}})
+        assert "| resnet18 | 10.000 | 0.90 |\n| *geometric mean* |  | 0.912 |\n" in page
+        assert "| resnet18 | 2.00 | 0.750 |" in page
+
+    def test_has_a_line_for_each_small_step(self) -> None:
+        rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "convention": "torch-2.13"}
+        programs = [{"program": "clamp", "torch microseconds": 17.25, "ratios": {"built": 0.8, "not built": 1.9}}]
+        page = SPEED["page"]({"small": {**rest, "programs": programs}})
+        assert "| clamp | 17.2 | 0.80 | 1.90 |" in page
 
     def test_has_a_line_for_each_threshold(self) -> None:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "dtype": "bfloat16", "batch": 256}

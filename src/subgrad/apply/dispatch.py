@@ -29,7 +29,7 @@ from subgrad.apply.torch_compile import guards
 from subgrad.apply.version_probe import warn_where_torch_differs
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
-from subgrad.kinks.overloads import overload
+from subgrad.kinks.overloads import has_autograd, is_torchs, namespace, overload, qualified
 from subgrad.torch_internals.dispatcher import DispatchKey, is_key_included, uncache_dispatch
 from subgrad.torch_internals.settings import jit_set_profiling_mode
 
@@ -39,10 +39,13 @@ BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateU
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
 KEYS = tuple(f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS))
 OPERATORS = tuple(operator(op) for op in (*KINKS.entrywise, *REPAIRS))
+# Those that are not torch's, and their own kernels by key.
+ADDED: dict[Operator, dict[str, Callable[..., Any]]] = {}
 
 # What is registered, by key and overload; who covers it calls it back. Asked for, torch would return whoever covers it.
 REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
 _library: torch.library.Library | None = None
+_other_libraries: dict[str, torch.library.Library] = {}  # by namespace
 _originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
 _fronts: dict[str, Mapping[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
 _served: set[Convention | None] = set()  # the conventions with all they need; None once everything is registered
@@ -88,6 +91,25 @@ def ask_again() -> None:
     install(active())
 
 
+def own_kernels(op: str) -> dict[str, Callable[..., Any]]:
+    """The kernels of an operator that is not torch's, at the keys where it has a derivative."""
+    return {key: _original(op, key) for key in KEYS if has_autograd(op, key)}
+
+
+def add(op: Operator, kept: dict[str, Callable[..., Any]]) -> None:
+    """Another operator has rows. Where kernels are registered already, for whomever, those of this one are too."""
+    with _lock:
+        ADDED[op] = kept
+        _served.intersection_update((None,))
+        if REGISTERED:
+            guards.remember_unguarded_graphs()
+            with _quietly():
+                for key, original in kept.items():
+                    _originals[key][op.op] = original
+                    _register_operator(op, key)
+    guards.forget_unguarded_graphs()
+
+
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Torch warns of a kernel that covers another one, which is what these are for."""
@@ -106,6 +128,9 @@ def _prepare() -> None:
         _originals[key] = {form: _original(form, key) for form in forms if form}
         for cover in fast_paths:
             _fronts[key] = cover(key, OPERATORS, _originals[key])
+    for op, kept in ADDED.items():
+        for key, original in kept.items():
+            _originals[key][op.op] = original
 
 
 @cache
@@ -118,7 +143,9 @@ def cover_what_goes_past_kernels() -> None:
 
 def _is_lacking(convention: Convention) -> bool:
     """Whether a convention needs kernels that are not registered yet."""
-    return any((key, op.op) not in REGISTERED for op in OPERATORS for key in KEYS if _is_needed(op, key, convention))
+    every = [(op, key) for op in OPERATORS for key in KEYS]
+    every += [(op, key) for op, kept in ADDED.items() for key in kept]
+    return any((key, op.op) not in REGISTERED for op, key in every if _is_needed(op, key, convention))
 
 
 def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
@@ -131,17 +158,29 @@ def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
 
 
 def _register(key: str, convention: Convention | None) -> None:
+    for op in (*OPERATORS, *ADDED):
+        if (key, op.op) not in REGISTERED and op.op in _originals[key] and _is_needed(op, key, convention):
+            _register_operator(op, key)
+
+
+def _register_operator(op: Operator, key: str) -> None:
+    for form, kernel in _kernels(op, key).items():
+        guards.keep_from_being_compiled(kernel)
+        REGISTERED[key, form] = kernel
+        _library_of(op).impl(form.rpartition("::")[2], kernel, key, with_keyset=True, allow_override=True)
+        _fronts.get(key, {}).get(form, _nothing)()
+        # The Python dispatcher, which compiling uses, remembers who answered before.
+        uncache_dispatch(overload(form), getattr(DispatchKey, key))
+
+
+def _library_of(op: Operator) -> torch.library.Library:
     assert _library is not None
-    for op in OPERATORS:
-        if (key, op.op) in REGISTERED or not _is_needed(op, key, convention):
-            continue
-        for form, kernel in _kernels(op, key).items():
-            guards.keep_from_being_compiled(kernel)
-            REGISTERED[key, form] = kernel
-            _library.impl(form, kernel, key, with_keyset=True, allow_override=True)
-            _fronts.get(key, {}).get(form, _nothing)()
-            # The Python dispatcher, which compiling uses, remembers who answered before.
-            uncache_dispatch(overload(form), getattr(DispatchKey, key))
+    if is_torchs(op.op):
+        return _library
+    name = namespace(op.op)
+    if name not in _other_libraries:
+        _other_libraries[name] = torch.library.Library(name, "IMPL")
+    return _other_libraries[name]
 
 
 def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
@@ -164,7 +203,7 @@ def _without_indices(op: Operator, key: str) -> tuple[str, ...]:
 
 def _original(op: str, key: str) -> Callable[..., Any]:
     """Torch's own kernel. Where it has a Python one besides, for shapes that are symbols, compiling means that one."""
-    kernel, python_kernels = torch.library.get_kernel(f"aten::{op}", key).call_boxed, overload(op).py_kernels
+    kernel, python_kernels = torch.library.get_kernel(qualified(op), key).call_boxed, overload(op).py_kernels
 
     def original(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if python_kernels and is_key_included(DispatchKey.PythonDispatcher):

@@ -63,7 +63,8 @@ def _run(choices: list[Choice], operands: list[str], needs_value: bool, call: Ca
     if arguments["self"].is_cpu and all(are_known_absent(choice.hits(arguments)) for choice in choices):
         return native(arguments)  # on other devices, looking would mean to wait for them
     # The overload itself, not the kept original: below this level of `torch.func` there may be others to differentiate.
-    value = below_autograd(overload(call.op.op), *call.op.args(arguments)) if needs_value else None
+    called = partial(overload(call.op.op), **call.op.kwargs(arguments))
+    value = below_autograd(called, *call.op.args(arguments)) if needs_value else None
     return take(native, value, arguments, operands, choices)
 
 

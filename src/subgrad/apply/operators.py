@@ -9,7 +9,7 @@ from typing import Any
 
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
-from subgrad.kinks.overloads import argument_names, overload, tensor_names
+from subgrad.kinks.overloads import argument_names, is_torchs, overload, qualified, tensor_names
 from subgrad.kinks.sets import Joint, Slopes
 from subgrad.kinks.table import COMPOSITES
 from subgrad.torch_internals.dispatcher import has_kernel, schema_of
@@ -50,9 +50,8 @@ class Operator:
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
-        return {
-            argument.name: argument.default_value for argument in self._schema_arguments if argument.has_default_value()
-        }
+        arguments = zip(self.argument_names, self._schema_arguments, strict=True)
+        return {name: argument.default_value for name, argument in arguments if argument.has_default_value()}
 
     @cached_property
     def slopes_are_numbers(self) -> bool:
@@ -63,7 +62,9 @@ class Operator:
 
     @cached_property
     def in_place(self) -> str | None:
-        """The overload that writes into ``self``, if there is one."""
+        """The overload that writes into ``self``, if there is one. That of somebody else's has rows of its own."""
+        if not is_torchs(self.op):
+            return None
         name, dot, form = self.op.partition(".")
         candidate = f"{name}_{dot}{form}"
         # `pow_.Scalar` has a number for an exponent, and `pow.Scalar` one to be raised.
@@ -80,7 +81,8 @@ class Operator:
 
     def args(self, arguments: Mapping[str, Any]) -> list[Any]:
         """Those that the dispatcher takes by position."""
-        return [arguments[each.name] for each in self._schema_arguments if not each.kwarg_only]
+        given = zip(self.argument_names, self._schema_arguments, strict=True)
+        return [arguments[name] for name, each in given if not each.kwarg_only]
 
     def kwargs(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Those that it takes by name."""
@@ -101,6 +103,12 @@ def operator(op: str) -> Operator:
 _OPERATORS = {op: Operator(op) for op in KINKS.overloads}
 
 
+def add(op: str) -> Operator:
+    """An operator that has rows from now on."""
+    _OPERATORS[op] = Operator(op)
+    return _OPERATORS[op]
+
+
 @cache
 def overload_of(op: str) -> Operator:
     """Any overload, in the table or not."""
@@ -108,4 +116,4 @@ def overload_of(op: str) -> Operator:
 
 
 def exists(op: str) -> bool:
-    return has_kernel(f"aten::{op}")
+    return has_kernel(qualified(op))

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from subgrad.apply import dispatch
 from subgrad.apply.current_pass import KEY, NAME, here
+from subgrad.apply.marked_nodes import marked
 from subgrad.apply.operators import Operator, exists
 from subgrad.apply.torch_compile import guards
-from subgrad.kinks.overloads import overload
+from subgrad.kinks.overloads import is_torchs, namespace, overload, qualified
 from subgrad.torch_internals.dispatcher import (
     DispatchKeySet,
     ExcludeDispatchKeyGuard,
@@ -78,7 +79,7 @@ class Call:
         return replace(self, arguments={**self.arguments, "self": self.arguments["self"].clone()}, memo={})
 
 
-_libraries: list[torch.library.Library] = []  # they live as long as these
+_libraries: dict[str, torch.library.Library] = {}  # by namespace; kernels live as long as these
 _installed: set[str] = set()
 _lock = threading.Lock()
 
@@ -91,11 +92,11 @@ def install(ops: Iterable[str]) -> None:
     dispatch.cover_what_goes_past_kernels()
     with _lock:
         if not _libraries:
-            _libraries.extend((_let_others_through(), torch.library.Library("aten", "IMPL")))
+            _libraries[""] = _let_others_through()
         for op in wanted:
             if op not in _installed:
                 for form in forms(op):
-                    _register(_libraries[1], form, op)
+                    _register(form, op)
                 _installed.add(op)
 
 
@@ -116,10 +117,12 @@ def _let_others_through() -> torch.library.Library:
     return everything
 
 
-def _register(library: torch.library.Library, form: str, op: str) -> None:
-    kernel = _kernel(Operator(op), form)
+def _register(form: str, op: str) -> None:
+    kernel, name = _kernel(Operator(op), form), namespace(form)
     guards.keep_from_being_compiled(kernel)
-    library.impl(form, kernel, NAME, with_keyset=True)
+    if name not in _libraries:
+        _libraries[name] = torch.library.Library(name, "IMPL")
+    _libraries[name].impl(form.rpartition("::")[2], kernel, NAME, with_keyset=True)
     uncache_dispatch(overload(form), KEY)
 
 
@@ -128,7 +131,7 @@ def _is_at_autograd(form: str, keyset: Any) -> bool:
     if any(keyset.has(key) for key in _TRANSFORMS) or not any(keyset.has(key) for key in _AUTOGRAD):
         return False
     casting = [key for key in _AUTOCAST if keyset.has(key)]
-    return not any(has_kernel_for_key(f"aten::{form}", key.name) for key in casting)
+    return not any(has_kernel_for_key(qualified(form), key.name) for key in casting)
 
 
 def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -143,6 +146,7 @@ def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _kernel(op: Operator, form: str) -> Callable[..., Any]:
     functional, called = overload(op.op), overload(form)
     takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
+    is_others = not is_torchs(op.op)
     takes_numbers = allows_numbers_as_tensors(form.partition(".")[0])
     acts: dict[int, bool] = {}  # by dispatch keys
 
@@ -157,6 +161,8 @@ def _kernel(op: Operator, form: str) -> Callable[..., Any]:
             acts[keys] = _is_at_autograd(form, keyset)
 
         def run() -> Any:
+            if is_others:
+                return marked(lambda: called.redispatch(keyset, *args, **kwargs))
             if given is not args and takes_numbers and acts[keys]:
                 with ExcludeDispatchKeyGuard(_KEYS):
                     return called(*given, **kwargs)

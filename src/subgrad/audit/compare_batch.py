@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from subgrad.apply import pass_kernels
 from subgrad.apply.current_pass import running
 from subgrad.apply.source_line import user_frame
 from subgrad.audit import graphs
@@ -66,7 +65,7 @@ def compare(
 
 def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions: Sequence[Convention]) -> Graph:
     """The graph of the loss, or of what the closure calls backward on, with calls that can be switched."""
-    pass_kernels.install(Recording.rules)
+    Recording.install()
     recording = Recording(Modules(None), 0)
     recording.switches = board = Switchboard(conventions)
     with _caught_backward(recording) as caught, torch.enable_grad(), _eager(), running(recording):

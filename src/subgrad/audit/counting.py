@@ -23,8 +23,6 @@ from subgrad.torch_internals.autograd import below_autograd_and_views as values
 from subgrad.torch_internals.dispatcher import disable_autocast
 
 COMPARISONS = tuple(f"{name}.{form}" for name in ("gt", "ge", "lt", "le", "eq", "ne") for form in ("Tensor", "Scalar"))
-# The condition of `where` comes from a comparison, which is counted itself.
-OPERATORS = (*(op for op in KINKS.overloads if op != "where.self"), *COMPARISONS)
 KINDS = {Slopes: "corner", Ties: "tie", Ball: "norm", Joint: "joint", Jump: "jump"}
 
 PIECE = 2**22  # entries looked at at once, so that looking takes little memory: torch counts in 8 bytes an entry
@@ -32,6 +30,11 @@ MOST = 2**27  # entries of what places of many rows are made of; beyond it is no
 SAMPLE = 1024  # entries of each call whose distances are measured
 
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def operators() -> tuple[str, ...]:
+    """Those that are looked at. The condition of `where` comes from a comparison, which is counted itself."""
+    return (*(op for op in KINKS.overloads if op != "where.self"), *COMPARISONS)
 
 
 @dataclass(frozen=True)

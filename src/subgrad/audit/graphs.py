@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from subgrad.apply.marked_nodes import is_marked
 from subgrad.apply.operators import Operator
 from subgrad.kinks import KINKS
 from subgrad.kinks.sets import Jump
@@ -75,7 +76,7 @@ def own_gradients(walked: Iterable[Any]) -> list[str]:
     """The functions in a graph with a backward that somebody wrote: no kink inside is theirs to choose or counted."""
     found: dict[str, None] = {}
     for node in walked:
-        written = forward_class_of(node)
+        written = None if is_marked(node) else forward_class_of(node)
         if written is not None and written.__module__.partition(".")[0] not in OURS and not is_compiled(node):
             found[written.__qualname__] = None
         elif node.name().startswith("torch::autograd::CppNode") and not node.name().endswith(OURS_IN_CPP):

@@ -11,16 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.apply import pass_kernels
 from subgrad.apply.pass_kernels import Call
 from subgrad.apply.source_line import user_frame
 from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.audit.call_site import Site
-from subgrad.audit.counting import OPERATORS, Found, NotLookedAt, Place, differentiated, found
+from subgrad.audit.counting import Found, NotLookedAt, Place, differentiated, found, operators
 from subgrad.audit.modules import Modules
 from subgrad.audit.recomputing import Recomputed
 from subgrad.audit.result import Count, Row, ordered
 from subgrad.audit.switches import Switchboard
-from subgrad.kinks.kink import USER_NAMES
+from subgrad.kinks.kink import user_name
 from subgrad.torch_internals.autograd import current_graph_task_id
 
 LONGEST = 4096  # counts in a series; then two steps become one
@@ -80,7 +81,13 @@ class Recording:
         unseen: those of them that say what was not looked at; ``missed``, in the step that is running.
     """
 
-    rules = dict.fromkeys(OPERATORS, True)
+    rules = dict.fromkeys(operators(), True)
+
+    @classmethod
+    def install(cls) -> None:
+        """Before a run: kernels for all that is looked at, with what has been added to the table."""
+        cls.rules.update(dict.fromkeys(operators(), True))
+        pass_kernels.install(cls.rules)
 
     def __init__(self, modules: Modules, ulps: int):
         self.modules, self.ulps = modules, ulps
@@ -106,7 +113,7 @@ class Recording:
         frame = user_frame()
         code, line = (None, 0) if frame is None else (frame.f_code, frame.f_lineno)
         site = self._sites.get((code, line)) or self._sites.setdefault((code, line), Site.of(frame))
-        operator = USER_NAMES.get(call.op.op, call.op.op.partition(".")[0])
+        operator = user_name(call.op.op)
         try:
             met = found(call, names, self.ulps)
         except Exception as error:  # whatever looking runs into, the program goes on

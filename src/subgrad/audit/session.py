@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from subgrad.apply import pass_kernels
 from subgrad.apply.current_pass import here
 from subgrad.apply.scopes import active
 from subgrad.apply.source_line import user_frame
@@ -95,7 +94,7 @@ class Session:
     def __enter__(self) -> Session:
         if _running.session is not None:
             raise RuntimeError("An audit is running here already: one at a time in each thread.")
-        pass_kernels.install(Recording.rules)
+        Recording.install()
         _running.session = self
         self._thread, self._convention = threading.get_ident(), str(active())
         hook = register_optimizer_step_post_hook(self._after_step)

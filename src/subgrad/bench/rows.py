@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from subgrad.kinks import KINKS
-from subgrad.kinks.overloads import overload, tensor_names
+from subgrad.kinks.overloads import is_torchs, overload, tensor_names
 from subgrad.kinks.samples import samples
 
 
@@ -80,8 +80,8 @@ def _square(x: Tensor) -> Tensor:
 
 def _others() -> tuple[Row, ...]:
     """The entrywise rows of the table that are not above, with the numbers of their first sample."""
-    named = {row.name for row in CLAMPS} | {"maximum", "minimum"}
-    return tuple(_from_table(op) for op in KINKS.entrywise if op not in named and op != "rrelu_with_noise")
+    left_out = {row.name for row in CLAMPS} | {"maximum", "minimum", "rrelu_with_noise"}
+    return tuple(_from_table(op) for op in KINKS.entrywise if op not in left_out and is_torchs(op))
 
 
 def _from_table(op: str) -> Row:

@@ -12,6 +12,7 @@ import torch
 
 from subgrad.kinks.conditions import WORDS
 from subgrad.kinks.expressions import Expression, evaluate, names
+from subgrad.kinks.overloads import is_torchs
 from subgrad.kinks.rounded import in_dtype
 from subgrad.kinks.sets import Ball, Joint, Set, Slopes, Ties
 
@@ -21,13 +22,15 @@ class Kink:
     """One place where one operator overload has no derivative, and the set of generalised derivatives there.
 
     Attributes:
-        op: the dispatcher overload, without its namespace: ``"clamp.Tensor"``.
+        op: the dispatcher overload, with its namespace if that is not torch's own: ``"clamp.Tensor"``,
+            ``"mylib::softclip"``.
         at: where ``self`` lies for a corner (``"min"``), else a condition on the arguments (``"self == other"``), in
             which the words of `conditions` may occur.
         set: the set of generalised derivatives.
         torch: what torch picks in reverse mode: ``"left"`` or ``"right"`` or a number for slopes, the candidates that
             share the cotangent for ties, ``"least"`` or ``"one"`` of the vertices for joint kinks, ``None`` for what is
-            no element (nan) or not one in all modes. By version where it changed.
+            no element (nan) or not one in all modes, and for operators that are not torch's. By version where it
+            changed.
         when: further arguments for which the place exists.
         family: ``"clamp"`` for the bounds that the convention ``pass-through`` opens.
     """
@@ -42,7 +45,7 @@ class Kink:
     @property
     def name(self) -> str:
         """The name that users write: ``clamp`` for ``clamp.Tensor``, ``prelu`` for ``_prelu_kernel``."""
-        return USER_NAMES.get(self.op, self.op.partition(".")[0])
+        return user_name(self.op)
 
     @property
     def place(self) -> str:
@@ -113,6 +116,11 @@ USER_NAMES = {
 ALIASES = {"clip": "clamp", "absolute": "abs"}
 
 
+def user_name(op: str) -> str:
+    """The name that users write for an overload."""
+    return USER_NAMES.get(op, op.rpartition("::")[2].partition(".")[0])
+
+
 class Table:
     """All known kinks: iterate over them, or look them up by operator.
 
@@ -140,6 +148,15 @@ class Table:
 
     def __contains__(self, operator: object) -> bool:
         return any(ALIASES.get(operator, operator) in (kink.op, kink.name) for kink in self)  # type: ignore[arg-type]
+
+    def add(self, kinks: tuple[Kink, ...]) -> None:
+        """Further rows, of an operator that has none yet."""
+        self._kinks = (*self._kinks, *kinks)
+
+    @property
+    def added(self) -> tuple[Kink, ...]:
+        """The rows of operators that are not torch's."""
+        return tuple(kink for kink in self if not is_torchs(kink.op))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 
 from subgrad.kinks.expressions import evaluate
 from subgrad.kinks.joint_samples import JOINT_CALLS, Float32, Int32
+from subgrad.kinks.kink import Kink
 from subgrad.kinks.overloads import argument_names, tensor_names, with_defaults
 from subgrad.kinks.sets import Jump, Slopes
 from subgrad.kinks.table import KINKS
@@ -59,6 +60,9 @@ CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "hypot": ({},),
 }
 
+# Where operators that are not torch's are called, if that is not the CPU.
+DEVICES: dict[str, torch.device | str] = {}
+
 FAR = (-7.0, 9.0)
 BESIDE = 0.25
 TIED = (-1.0, 0.0, 2.0)
@@ -68,7 +72,7 @@ def samples(op: str, dtype: torch.dtype = torch.float64) -> Iterator[dict[str, A
     """Complete arguments of calls of an overload, tensors included."""
     if op in CALLS:
         for call in CALLS[op]:
-            yield _filled(op, dict(call), dtype)
+            yield filled(KINKS.of_overload(op), call, dtype, DEVICES.get(op, "cpu"))
     else:
         for call in JOINT_CALLS[op]:
             given = {name: _tensor(value, dtype) if isinstance(value, tuple) else value for name, value in call.items()}
@@ -83,19 +87,23 @@ def _tensor(entries: tuple[Any, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor(entries, dtype=dtype) if made.is_floating_point() else made
 
 
-def _filled(op: str, call: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    kinks = KINKS.of_overload(op)
-    operands = [name for name in _candidates(op) if name not in call]
+def filled(
+    kinks: Sequence[Kink], call: Mapping[str, Any], dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> dict[str, Any]:
+    """A call of the operator that some kinks are those of, with tensors that lie on and around them."""
+    op = kinks[0].op
+    operands = [name for name in _candidates(kinks) if name not in call]
     if operands == ["self"]:
         places = {evaluate(kink.at, call) for kink in kinks if isinstance(kink.set, Slopes) and kink.applies(call)}
-        places |= {number for number in call.values() if number is not None}
+        places |= {number for number in call.values() if isinstance(number, int | float)}
         columns = [[*sorted({point for place in places for point in _around(place)}), *FAR, -0.0]]
     else:
         columns = list(zip(*product(TIED, repeat=len(operands)), strict=True))
-    tensors = {name: torch.tensor(column, dtype=dtype) for name, column in zip(operands, columns, strict=True)}
-    for made in tensor_names(op):  # the weight of prelu, the noise of rrelu: tensors shaped like `self`
-        if made not in operands and call.get(made, 0.0) is not None:
-            tensors[made] = torch.full_like(tensors["self"], call.get(made, 0.0))
+    made = zip(operands, columns, strict=True)
+    tensors = {name: torch.tensor(column, dtype=dtype, device=device) for name, column in made}
+    for name in tensor_names(op):  # the weight of prelu, the noise of rrelu: tensors shaped like `self`
+        if name not in operands and call.get(name, 0.0) is not None:
+            tensors[name] = torch.full_like(tensors["self"], call.get(name, 0.0))
     ordered = {**call, **tensors}
     return {name: ordered[name] for name in argument_names(op) if name in ordered}
 
@@ -104,10 +112,7 @@ def _around(place: float) -> tuple[float, float, float]:
     return (place - BESIDE, place, place + BESIDE)
 
 
-def _candidates(op: str) -> list[str]:
-    corner = any(isinstance(kink.set, Slopes | Jump) for kink in KINKS.of_overload(op))
-    return (
-        ["self"]
-        if corner
-        else list(dict.fromkeys(name for kink in KINKS.of_overload(op) for name in kink.set.candidates))
-    )
+def _candidates(kinks: Sequence[Kink]) -> list[str]:
+    if any(isinstance(kink.set, Slopes | Jump) for kink in kinks):
+        return ["self"]
+    return list(dict.fromkeys(name for kink in kinks for name in kink.set.candidates))

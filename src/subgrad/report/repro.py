@@ -16,10 +16,9 @@ from torch import Tensor
 
 from subgrad.apply.use import use
 from subgrad.kinks.joint_samples import AFFECTED
-from subgrad.kinks.overloads import overload, with_defaults
+from subgrad.kinks.overloads import argument_names, qualified, with_defaults
 from subgrad.survey.convexity import CONCAVE, CONVEX, FIRST_ORDER, SMOOTH, shape
 from subgrad.survey.measure import NEAR, Finding, Place
-from subgrad.torch_internals.dispatcher import schema_of
 
 NOTES = "https://docs.pytorch.org/docs/stable/notes/autograd.html#gradients-for-non-differentiable-functions"
 # The rules of the notes that decide here, word for word.
@@ -208,8 +207,8 @@ def _spelling(op: str, given: Mapping[str, Any]) -> tuple[str, list[str], str]:
         names = arguments.split(", ")
         if set(given) <= {name.rpartition("=")[2] for name in names}:
             return function, names, rest
-    first, *others = [argument.name for argument in schema_of(overload(op)).arguments]
-    return f"torch.ops.aten.{op}", [first, *(f"{name}={name}" for name in others)], ""
+    first, *others = argument_names(op)
+    return f"torch.ops.{qualified(op).replace('::', '.')}", [first, *(f"{name}={name}" for name in others)], ""
 
 
 def _is_same(value: Any, default: Any) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from subgrad.apply.use import use
 from subgrad.kinks import KINKS
-from subgrad.kinks.overloads import overload
+from subgrad.kinks.overloads import call_by_name
 from subgrad.survey.joint import JointCall
 from subgrad.survey.measure import Place
 
@@ -42,7 +42,7 @@ def _function(place: Place) -> tuple[Callable[..., Tensor], list[Tensor]]:
     names = [name for name in place.kink.set.candidates if isinstance(place.call[name], Tensor)]
 
     def function(*inputs: Tensor) -> Tensor:
-        return overload(place.kink.op)(**{**place.call, **dict(zip(names, inputs, strict=True))})
+        return call_by_name(place.kink.op, {**place.call, **dict(zip(names, inputs, strict=True))})
 
     return function, [place.call[name] for name in names]
 

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from subgrad.apply.use import use
 from subgrad.conventions import RULES, Convention, Spot, convention
 from subgrad.kinks import KINKS, Kink
-from subgrad.kinks.overloads import overload
+from subgrad.kinks.overloads import call_by_name, is_torchs, qualified
 from subgrad.kinks.samples import samples
 from subgrad.kinks.sets import Jump, Ties
 from subgrad.survey.joint import Entries, JointCall, joint_calls
@@ -122,9 +122,10 @@ def _finding(kink: Kink, call: dict[str, Any], differentiated: tuple[str, ...], 
     numbers = {name: value.item() if isinstance(value, Tensor) else value for name, value in call.items()}
     documented = None if isinstance(kink.set, Jump) else _documented(kink, numbers, differentiated)
     hidden = {*kink.set.candidates, "self", "noise"}
+    measured = [each for each in (reverse, forward) if each is not None]
     return Finding(
         operator=kink.name,
-        overload=f"aten::{kink.op}",
+        overload=qualified(kink.op),
         place=kink.place,
         arguments={name: value for name, value in numbers.items() if name not in hidden or value is None},
         differentiated=differentiated,
@@ -132,7 +133,7 @@ def _finding(kink: Kink, call: dict[str, Any], differentiated: tuple[str, ...], 
         reverse=reverse,
         forward=forward,
         documented=documented,
-        keeps_rule=None if documented is None else _same(reverse, documented) and _same(forward, documented),
+        keeps_rule=None if documented is None else all(_same(each, documented) for each in measured),
         convention=str(like),
         chosen=chosen,
         chosen_forward=chosen_forward,
@@ -149,7 +150,7 @@ def _joint_finding(joint: JointCall, like: Convention) -> Finding:
     measured = [each for each in (reverse, forward) if each is not None]
     return Finding(
         operator=joint.kink.name,
-        overload=f"aten::{joint.kink.op}",
+        overload=qualified(joint.kink.op),
         place=joint.kink.words,
         arguments={name: value for name, value in joint.call.items() if isinstance(value, int | float | str | list)},
         differentiated=joint.names,
@@ -188,12 +189,19 @@ def _documented(kink: Kink, numbers: Mapping[str, Any], differentiated: tuple[st
     return {name: float(element[name]) for name in differentiated}
 
 
-def _measure(mode: Mode, op: str, call: dict[str, Any], differentiated: tuple[str, ...]) -> Mapping[str, float]:
+class NoForwardMode(Exception):  # noqa: N818
+    """An operator that is not torch's has reverse mode alone."""
+
+
+def _measure(mode: Mode, op: str, call: dict[str, Any], differentiated: tuple[str, ...]) -> Mapping[str, float] | None:
     """The weight of each argument, nan where it does not grow with the cotangent as a derivative must."""
-    with torch.random.fork_rng(devices=[]):  # rrelu draws its slopes: seeded here, and the caller's state left alone
-        ratios = [
-            [value / cotangent for value in mode(op, call, differentiated, cotangent)] for cotangent in COTANGENTS
-        ]
+    try:
+        with torch.random.fork_rng(devices=[]):  # rrelu draws its slopes: seeded here, the caller's state left alone
+            ratios = [
+                [value / cotangent for value in mode(op, call, differentiated, cotangent)] for cotangent in COTANGENTS
+            ]
+    except NoForwardMode:
+        return None
     return {
         name: one if abs(one - other) < SAME else float("nan")
         for name, one, other in zip(differentiated, *ratios, strict=True)
@@ -204,8 +212,9 @@ def reverse_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
     """The gradients of a call for all its differentiated arguments at once."""
     torch.manual_seed(0)
     leaves = {name: call[name].clone().requires_grad_() for name in differentiated}
-    out = overload(op)(**{**call, **leaves})
-    return [float(grad) for grad in torch.autograd.grad(out, list(leaves.values()), torch.tensor(cotangent).to(out))]
+    out = call_by_name(op, {**call, **leaves})
+    found = torch.autograd.grad(out, list(leaves.values()), torch.tensor(cotangent).to(out), materialize_grads=True)
+    return [float(grad) for grad in found]
 
 
 def forward_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ...], tangent: float) -> list[float]:
@@ -218,9 +227,21 @@ def forward_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
                 name: forward_ad.make_dual(call[name], torch.full_like(call[name], tangent if name == along else 0.0))
                 for name in differentiated
             }
-            tangent_out = forward_ad.unpack_dual(overload(op)(**{**call, **duals})).tangent
+            tangent_out = _tangent(op, {**call, **duals})
             tangents.append(0.0 if tangent_out is None else float(tangent_out))
     return tangents
+
+
+def _tangent(op: str, call: Mapping[str, Any]) -> Tensor | None:
+    if is_torchs(op):
+        return forward_ad.unpack_dual(call_by_name(op, call)).tangent
+    try:
+        found = forward_ad.unpack_dual(call_by_name(op, call)).tangent
+    except RuntimeError as error:  # of which torch's NotImplementedError is one
+        raise NoForwardMode from error
+    if found is None:  # torch drops it in silence where a custom operator has reverse mode alone
+        raise NoForwardMode
+    return found
 
 
 def _json(value: Any) -> Any:

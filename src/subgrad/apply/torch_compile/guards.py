@@ -19,6 +19,7 @@ from torch import Tensor
 
 from subgrad.apply.scopes import active, around, is_chosen_inside
 from subgrad.conventions import Convention
+from subgrad.kinks import KINKS
 from subgrad.torch_internals.autograd import forward_level
 from subgrad.torch_internals.tracing import FrameAction, FrameExecStrategy, TracingContext, set_code_exec_strategy
 from subgrad.version import __version__
@@ -96,7 +97,8 @@ def _tag_cache_entries(convention: Convention) -> None:
         callback_handler.register_end_callback(_restore_tag)
     _restore_tag()
     if convention.interferes:
-        torch.compiler.config.cache_key_tag += f"{_MARK}{__version__} {convention!r}]"
+        rows = f" {KINKS.added}" if KINKS.added else ""  # another process may have none of them, or others
+        torch.compiler.config.cache_key_tag += f"{_MARK}{__version__} {convention!r}{rows}]"
 
 
 def _restore_tag(_: Any = None) -> None:

@@ -22,8 +22,9 @@ from subgrad.clarke.engine.errors import Refused, here, where_raised
 from subgrad.clarke.engine.function_mode import Watch
 from subgrad.clarke.engine.passes import RULES, Beside, Decide, Look, Replay
 from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
-from subgrad.clarke.rules.rule_table import rules
+from subgrad.clarke.rules.rule_table import rules, rules_of_others
 from subgrad.conventions import Convention
+from subgrad.kinks import KINKS
 from subgrad.torch_internals.transforms import peek_interpreter_stack, pytree
 
 Vector = Sequence[Tensor]  # one tensor for each leaf
@@ -286,18 +287,20 @@ class MustLook(Exception):  # noqa: N818
     """A plain run is needed after all."""
 
 
-_is_prepared = False
+_prepared_rows = 0
 
 
 def _prepare() -> None:
-    """Once per process."""
-    global _is_prepared
-    if _is_prepared:
+    """Once per process, and again where rows were added to the table."""
+    global _prepared_rows
+    rows = len(KINKS)
+    if _prepared_rows == rows:
         return
     if not RULES:
         RULES.update(rules())
+    RULES.update(rules_of_others())
     pass_kernels.install(RULES)
-    _is_prepared = True  # last: until then other threads come here too, and wait while kernels are registered
+    _prepared_rows = rows  # last: until then other threads come here too, and wait while kernels are registered
 
 
 def gradient_of(value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.apply.marked_nodes import is_marked
 from subgrad.clarke.engine.certificate import (
     SMALL,
     Values,
@@ -84,7 +85,8 @@ def _custom_functions(value: Tensor) -> list[str]:
         if node is None or node in seen:
             continue
         written = forward_class_of(node)
-        if written is not None and type(node).__name__ != "_NoopSaveInputsBackward":  # of checkpoints
+        is_known = type(node).__name__ == "_NoopSaveInputsBackward" or is_marked(node)  # of checkpoints; has rows
+        if written is not None and not is_known:
             return [f"{type(node).__name__.removesuffix('Backward')} at {defined_at(written.forward)}"]
         seen.add(node)
         waiting.extend(each for each, _ in node.next_functions)

@@ -107,6 +107,18 @@ class Pointwise(Rule):
         return _with_tangents(call, branch) if carries_tangents_alone() else _with_weights(call, branch)
 
 
+class WithoutForwardMode(Pointwise):
+    """The same for operators that are not torch's: most have reverse mode alone, which gives their slopes as well."""
+
+    wholly = True
+
+    def decide(self, call: Call, at: Decide) -> list[Met]:
+        return super().decide(call, at) or []
+
+    def along(self, call: Call, branch: list[Met]) -> Any:
+        return _with_weights(call, branch)
+
+
 def _applying(call: Call) -> list[Kink]:
     return [kink for kink in call.op.kinks if kink.applies(call.arguments)]
 

@@ -25,7 +25,7 @@ from subgrad.clarke.rules.normalisation import NORMALISATIONS
 from subgrad.clarke.rules.norms import NORMS
 from subgrad.clarke.rules.order_statistics import RANKED
 from subgrad.clarke.rules.piecewise_linear import BENT, Bent
-from subgrad.clarke.rules.pointwise import Pointwise
+from subgrad.clarke.rules.pointwise import Pointwise, WithoutForwardMode
 from subgrad.kinks import KINKS
 from subgrad.kinks.jumps import SURROGATE
 from subgrad.kinks.sets import Jump, Set
@@ -43,7 +43,12 @@ def rules() -> dict[str, Rule]:
             found |= {op: rule} if rule is not None else {}
     found |= {op: Comparison() for op in COMPARISONS}
     found |= {op: rule for op, rule in BESIDE_KINKS.items() if exists(op)}
-    return found
+    return found | rules_of_others()
+
+
+def rules_of_others() -> dict[str, Rule]:
+    """The rules of operators that are not torch's."""
+    return {kink.op: WithoutForwardMode() for kink in KINKS.added}
 
 
 def _where_it_jumps(sets: list[Set]) -> Rule | None:
