@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -94,9 +95,14 @@ class Mutant:
 
     def is_python(self, source: str) -> bool:
         try:
-            return ast.dump(ast.parse(self.applied(source))) != ast.dump(ast.parse(source))
+            return ast.dump(ast.parse(self.applied(source))) != _tree(source)
         except SyntaxError:
             return False
+
+
+@cache
+def _tree(source: str) -> str:
+    return ast.dump(ast.parse(source))
 
 
 def chosen(folder: Path, number: int, seed: int = 0) -> list[Mutant]:
