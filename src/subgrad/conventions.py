@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from subgrad.kinks import KINKS, Kink
@@ -178,6 +179,8 @@ def convention(like: str | Convention) -> Convention:
     if isinstance(like, str) and like in _NAMED:
         return _NAMED[like]
     made = like if isinstance(like, Convention) else Convention(like)
+    if torch.compiler.is_dynamo_compiling():  # which would have to hash what it has not made yet
+        return made
     if len(_EQUAL) > 1024:
         _EQUAL.clear()
     return _EQUAL.setdefault(made, made)
