@@ -20,7 +20,7 @@ from models import Clamp, TransformerBlock, mobilenet_v2, resnet_18
 from torch import Tensor, nn
 
 import subgrad
-from subgrad.kernels import packed
+from subgrad.kernels import cuda_bitmask
 
 VARIANTS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "MobileNetV2, clamp": (partial(mobilenet_v2, Clamp), "image"),
@@ -100,7 +100,7 @@ def measure(name: str, device: str, dtype: torch.dtype, size: int, pixels: int, 
 
 def sweep(device: str, dtype: torch.dtype, size: int, pixels: int, repeats: int) -> list[dict[str, Any]]:
     """From which size on masks are packed: what it costs and saves in MobileNetV2, by turns."""
-    name, usual = "MobileNetV2, nn.ReLU6(inplace=True)", packed.SMALLEST
+    name, usual = "MobileNetV2, nn.ReLU6(inplace=True)", cuda_bitmask.SMALLEST
     make, kind = VARIANTS[name]
     step = Step(make, batch(kind, size, pixels, device, dtype), "min-norm")
     times: dict[int, list[float]] = {1 << power: [] for power in (16, 18, 20, 22, 23, 24, 25, 26, 28)}
@@ -123,8 +123,8 @@ def sweep(device: str, dtype: torch.dtype, size: int, pixels: int, repeats: int)
 
 
 def _pack_from(smallest: int) -> None:
-    packed.SMALLEST = smallest
-    packed.set_packed("auto")  # what was noted of other sizes is forgotten
+    cuda_bitmask.SMALLEST = smallest
+    cuda_bitmask.set_packed("auto")  # what was noted of other sizes is forgotten
 
 
 def main() -> None:

@@ -5,8 +5,9 @@ python benchmarks/zoo.py --compiled --models resnet18 mobilenet_v2
 python benchmarks/zoo.py --device cpu --tiny
 
 Times are of the whole step (host and device, whichever takes longer), of the host until it has called everything, and
-of the device where the host does not keep it waiting; ratios are to torch's in a process without subgrad. A second
-process of the same kind shows by how much torch differs from itself. A star: over its limit by more than that.
+of the device where the host does not keep it waiting; ratios are to torch's in a process without subgrad. All share the
+same cores, of which one takes turns. A second process of the same kind shows by how much torch differs from itself, in the
+same model and at the most. A star: over its limit by more than the latter.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Apart:
     def __init__(self, contender: Contender, device: str):
         self.contender = contender
         environment = {**os.environ, "SUBGRAD_FRONT": "auto" if contender[1] == "built" else "never"}
+        environment["PYTHONHASHSEED"] = "0"  # processes differ by how their dictionaries lie, too
         command = [sys.executable, str(Path(__file__).with_name("zoo_worker.py")), contender[0], device]
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -10,9 +10,10 @@ from kernels.calls import assert_same_bits, cotangent
 from torch import Tensor
 
 import subgrad
+from subgrad.apply.call import Call
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
-from subgrad.kernels import bit_planes, cuda_bitmask, triton_launch
+from subgrad.kernels import bit_planes, cuda_bitmask, cuda_corners, triton_launch
 from subgrad.kernels import triton_bitmask as kernels
 from subgrad.kernels.piecewise import BETWEEN_TENSORS, STRAIGHT, coding_of
 from subgrad.kinks.overloads import overload
@@ -53,6 +54,24 @@ def test_values_and_gradients(op: str, convention: str) -> None:
             other[::5] = inputs(size, dtype)[::5]  # ties
             given["other"] = other.requires_grad_()
         compare(op, convention, given)
+
+
+@pytest.mark.parametrize("convention", ["mean", "left", "right"])
+@pytest.mark.parametrize(("op", "numbers"), [("hardswish", ()), ("elu", (2.0, 1.0, 1.0)), ("selu", ())])
+def test_gradients_are_mended(op: str, numbers: tuple[float, ...], convention: str) -> None:
+    for size, dtype in TENSORS:
+        x = inputs(size, dtype).requires_grad_()
+        with subgrad.use(convention):
+            out = overload(op)(x, *numbers)
+        (wanted,) = torch.autograd.grad(out, x, cotangent(out))
+        arguments = operator(op).bind([x, *numbers], {})
+        planned = plan(operator(op), subgrad.Convention(convention), arguments)
+        if planned.choices:
+            call = Call(operator(op), op, {}, subgrad.Convention(convention), None, (x, *numbers), {})
+            curve = cuda_corners.Curve(planned, call)
+            assert_same_bits(curve.gradient(cotangent(out), x), wanted)  # in grad mode, by operators of torch's
+            with torch.no_grad():
+                assert_same_bits(curve.gradient(cotangent(out), x), wanted)
 
 
 def test_without_flags(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from subgrad.apply.operators import operator
 from subgrad.kernels.cuda_bitmask import keeps_result
+from subgrad.kernels.native import build
 from subgrad.kernels.piecewise import STRAIGHT
 from subgrad.kinks.overloads import overload
 
@@ -42,12 +43,15 @@ PROGRAM = """
 import subgrad
 from subgrad.apply.dispatch import REGISTERED
 with subgrad.use("min-norm"):
-    print(("AutogradCUDA", "relu") in REGISTERED, ("AutogradCUDA", "hardtanh") in REGISTERED)
+    print(("AutogradCUDA", "relu") in REGISTERED, ("AutogradCUDA", "abs") in REGISTERED)
     subgrad.kernels.set_packed("always")
-    print(("AutogradCUDA", "relu") in REGISTERED)
+    print(("AutogradCUDA", "relu") in REGISTERED, ("AutogradCUDA", "abs") in REGISTERED)
 """
 
 
-def test_what_gains_nothing_has_no_kernel_unless_it_is_asked_for() -> None:
-    done = run_fresh(PROGRAM)
-    assert done.stdout.split() == ["False", "True", "True"], done.stderr
+@pytest.mark.parametrize("front", ["never", "auto"])
+def test_what_gains_nothing_has_no_kernel_unless_it_is_asked_for(front: str) -> None:
+    """`abs` would keep its input: a mask gains where the C++ part launches it, not where Python does."""
+    done = run_fresh(PROGRAM, SUBGRAD_FRONT=front)
+    gains = str(front == "auto" and build.library().exists())
+    assert done.stdout.split() == ["False", gains, "True", "True"], done.stderr

@@ -24,6 +24,8 @@ from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import Plan
+from subgrad.apply.scopes import Scope
+from subgrad.conventions import Convention
 from subgrad.kernels.bit_planes import Codes
 from subgrad.kernels.native import build
 from subgrad.kernels.piecewise import (
@@ -46,8 +48,8 @@ from subgrad.torch_internals.tensors import is_view
 
 MODES = ("auto", "always", "never")
 # From so many entries on a mask is faster than torch's own backward, which reads the input; what is smaller waits for
-# its launch, in Python longer than in C++.
-SMALLEST, SMALLEST_IN_PYTHON = 1 << 22, 1 << 24
+# its launch. Python takes longer to launch both ways than a mask spares, so that there torch's own stays.
+SMALLEST = 1 << 22
 MOST_SIZES = 256  # of tensors, for which kernels are kept at hand
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
@@ -59,9 +61,9 @@ def set_packed(mode: str) -> None:
     """Where bit masks are used on CUDA, for this process.
 
     Args:
-        mode: ``"auto"`` where they win, which is not where torch keeps the result, as of `relu`; ``"always"`` where
-            they can; ``"never"``. At first what the variable ``SUBGRAD_PACKED`` says, else ``"auto"``. The gradients
-            are the same.
+        mode: ``"auto"`` where they win; where torch gives the chosen gradient too, that is with the C++ part, and not
+            where torch keeps the result, as of `relu`. ``"always"`` where they can; ``"never"``. At first what the
+            variable ``SUBGRAD_PACKED`` says, else ``"auto"``. The gradients are the same.
     """
     global _mode
     if mode not in MODES:
@@ -73,7 +75,7 @@ def set_packed(mode: str) -> None:
 def smallest() -> int:
     """From this size on bit masks are used where torch's own kernels would do."""
     if _mode == "auto":
-        return SMALLEST if build.is_used() else SMALLEST_IN_PYTHON
+        return SMALLEST if build.is_used() else sys.maxsize
     return 1 if _mode == "always" else sys.maxsize
 
 
@@ -155,7 +157,7 @@ class CudaBitmask:
 
     def gains(self, op: str, key: str) -> bool:
         forms = filter(None, (op, operator(op).in_place))
-        return key == "AutogradCUDA" and any(map(self._gains, forms))
+        return key == "AutogradCUDA" and smallest() < sys.maxsize and any(map(self._gains, forms))
 
     def _gains(self, form: str) -> bool:
         if form in {op for op, _ in BETWEEN_TENSORS}:
@@ -172,7 +174,7 @@ def keeps_result(form: str) -> bool:
     """
     called = overload(form)
     numbers = [1.0 if each.default_value is None else each.default_value for each in schema_of(called).arguments[1:]]
-    with torch.enable_grad(), torch.inference_mode(False):
+    with Scope(Convention("torch")), torch.enable_grad(), torch.inference_mode(False):
         out = called(torch.ones(1, requires_grad=True).clone(), *numbers)
     return has_saved_result(out.grad_fn)
 

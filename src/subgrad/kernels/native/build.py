@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from subgrad.apply import executors, scopes
+from subgrad.apply import dispatch, scopes
 
 SOURCE = Path(__file__).with_name("fast_path.cpp")
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("cpu_clamp.h", "cpu_max_pool.h"))
@@ -47,7 +47,7 @@ def set_front(mode: str) -> None:
     _mode = mode
     if built.cache_info().currsize and (module := built()) is not None:
         module.switch_on(mode == "auto")
-        executors.forget()  # from which size on a mask gains something depends on who launches it
+        dispatch.ask_again()  # where a mask gains something depends on who launches it
 
 
 def library() -> Path:

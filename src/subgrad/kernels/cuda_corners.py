@@ -1,0 +1,113 @@
+"""On CUDA, operators that are curved between their kinks: torch's own backward, mended at the kinks by one kernel.
+
+The input is kept, as torch keeps it. The kernel reads it, and the cotangent only where an entry lies on a kink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subgrad.apply.autograd_nodes import Gate, below_autograd, is_memory
+from subgrad.apply.call import Arguments, Call
+from subgrad.apply.executors import Run
+from subgrad.apply.plan import Plan
+from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, is_dense, keeps_result
+from subgrad.kernels.piecewise import Weight, as_bits
+from subgrad.kernels.triton_launch import Launch, triton_kernels
+from subgrad.kinks.overloads import overload
+from subgrad.torch_internals.autograd import forward_level
+from subgrad.torch_internals.tensors import is_view
+
+aten = torch.ops.aten
+# Torch's own derivatives, of the cotangent, the input, and the other arguments.
+BACKWARD: Mapping[str, Callable[[Tensor, Tensor, Arguments], Tensor]] = {
+    "hardswish": lambda cotangent, x, _: aten.hardswish_backward(cotangent, x),
+    "elu": lambda cotangent, x, given: aten.elu_backward(
+        cotangent, given["alpha"], given["scale"], given["input_scale"], False, x
+    ),
+}
+_BLOCK = 1024
+
+
+class CudaCorners:
+    """See `Executor`. For operators of one tensor with one kink or two, and numbers for elements."""
+
+    def accepts(self, plan: Plan, call: Call) -> Run | None:
+        x = call.args[0]
+        if call.op.base_name not in BACKWARD or not 1 <= len(plan.choices) <= 2 or forward_level() >= 0:
+            return None
+        if not x.is_cuda or x.dtype not in DTYPES or not is_memory(x) or triton_kernels() is None:
+            return None
+        if call.in_place and keeps_result(call.form):  # from which torch's own derivative rounds otherwise
+            return None
+        if any(each.weights["self"] is None or each.require_inside is not None for each in plan.choices):
+            return None
+        return partial(_run, Curve(plan, call))
+
+    def gains(self, op: str, key: str) -> bool:
+        return False
+
+
+class Curve:
+    """The derivative of calls with the same numbers."""
+
+    def __init__(self, plan: Plan, call: Call):
+        base, given = call.op.base(call.arguments)
+        self.given = {name: each for name, each in given.items() if name != "self"}
+        self.backward, self.choices = BACKWARD[base.op], plan.choices
+        self.places = [
+            meeting.spot.kink.place_value(call.arguments) for meeting in plan.meetings if meeting.choice is not None
+        ]
+        self.weights = [Weight.exact(float(choice.weights["self"] or 0.0)) for choice in plan.choices]
+
+    def gradient(self, cotangent: Tensor, x: Tensor) -> Tensor:
+        found = self.backward(cotangent, x, self.given)
+        is_plain = is_memory(cotangent) and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        if is_plain and is_dense(x) and x.stride() == found.stride() == cotangent.stride() and x.numel():
+            _mending(self, x.numel())(found, x.detach(), cotangent)
+            return found
+        for choice, weight in zip(self.choices, self.weights, strict=True):
+            mended = cotangent * weight.number if weight.number else 0.0
+            found = torch.where(choice.hits({**self.given, "self": x}), mended, found)
+        return found
+
+
+@lru_cache(maxsize=MOST_SIZES)
+def _mending(curve: Curve, size: int) -> Launch:
+    """The kernel for tensors of one size; a single kink is given twice."""
+    places, weights = (curve.places * 2)[:2], (curve.weights * 2)[:2]
+    numbers = [as_bits(each) for each in (*places, *(weight.number for weight in weights))]
+    return Launch("mend", -(-size // _BLOCK), (size, *numbers), (*(weight.kind for weight in weights), _BLOCK))
+
+
+def _run(curve: Curve, call: Call) -> Any:
+    x = call.args[0]
+    if not call.in_place:
+        return _Mended.apply(x, None, curve, call)
+    if x.is_leaf or is_view(x):  # errors and histories that are torch's own affair
+        return NotImplemented
+    return _Mended.apply(x, x.clone(), curve, call)
+
+
+class _Mended(Gate):
+    """The operator's value. ``kept`` is a copy of the input where the value is written over it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kept: Tensor | None, curve: Curve, call: Call) -> Tensor:
+        ctx.curve = curve
+        ctx.save_for_backward(x if kept is None else kept)
+        out = below_autograd(overload(call.form), *call.op.args(call.arguments))
+        if kept is None:
+            return out
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        return ctx.curve.gradient(cotangent, x), None, None, None
