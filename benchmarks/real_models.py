@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -121,7 +122,8 @@ def main() -> None:
         print(f"{row['model']:14} {row['what']:14} kinks {row.get('kinks', ''):4} plain {row['plain ms']:8.2f} ms  "
               f"ratio {row['ratio']:.2f}, limit {LIMITS[row['what']]}{mark}")  # fmt: skip
     if options.json:
-        record = {"machine": torch.cuda.get_device_name(), "torch": str(torch.__version__), "rows": rows}
+        record = {"machine": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
+        record |= {"command": " ".join(["python", *sys.argv]), "rows": rows}
         options.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -5,9 +5,9 @@ python benchmarks/zoo.py --compiled --models resnet18 mobilenet_v2
 python benchmarks/zoo.py --device cpu --tiny
 
 Times are of the whole step (host and device, whichever takes longer), of the host until it has called everything, and
-of the device where the host does not keep it waiting; ratios are to torch's in a process without subgrad. All share the
-same cores, of which one takes turns. A second process of the same kind shows by how much torch differs from itself, in the
-same model and at the most. A star: over its limit by more than the latter.
+of the device where the host does not keep it waiting. Ratios are to torch's, the mean of two processes without subgrad, turn
+by turn; the noise is by how much these two differ. All processes take turns on the same cores. A star: over its limit by
+more than the noise.
 """
 
 from __future__ import annotations
@@ -93,10 +93,12 @@ def measure(workers: list[Apart], name: str, options: argparse.Namespace) -> lis
                 **{"milliseconds": in_all, "host": of_host, "device": of_device, "peak bytes": peaks[number]},
             }
         )
-    for row in found[1:]:
-        for part in ("milliseconds", "host", "device", "peak bytes"):
-            row[f"{part} ratio"] = row[part] / found[0][part] if found[0][part] else 1.0
-        row["noise"] = abs(found[1]["milliseconds ratio"] - 1)
+    for number, row in enumerate(found):
+        for part, name in enumerate(("milliseconds", "host", "device")):
+            row[f"{name} ratio"] = median(turn[number][part] * 2 / (turn[0][part] + turn[1][part]) for turn in turns)
+        row["peak bytes ratio"] = row["peak bytes"] / found[0]["peak bytes"] if found[0]["peak bytes"] else 1.0
+    for row in found:
+        row["noise"] = abs(found[0]["milliseconds ratio"] - found[1]["milliseconds ratio"])
     return found
 
 

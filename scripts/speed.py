@@ -34,7 +34,8 @@ subgrad bench --show mine.json
   the memory that they free and use it again at once, as allocators for numerical work do: else what is measured on a
   CPU is how the system gives it back. There, every turn is a process that has done nothing yet, and puts what it works
   on elsewhere: what was done before, and where memory happens to lie, make a difference too. (`rows_cpu_16mi` and
-  `rows_cpu_16threads` are older: eight turns a process.)
+  `rows_cpu_16threads` are older: eight turns a process.) With `--plain` nothing of that is done: processes are as they
+  are started, with the allocator as it comes, which is what a user sees.
 - *torch / subgrad*: above 1, subgrad is the faster one. Each turn of one is held against the turn of the other beside
   it, and the median of that is shown: a shared machine can be slow for half of the time, and the median of one
   contender then falls on the fast half, that of another on the slow one. Records that are older than this (of the H200,
@@ -66,6 +67,7 @@ RECORD = """## {name}
 
 {tables}"""
 EMPTY = "No record is stored yet."
+OWNERS = ("torch", "min-norm")
 Record = dict[str, Any]
 
 
@@ -90,6 +92,10 @@ def section(name: str, record: Record) -> str:
         tables = audits(record["audits"])
     elif "costs" in record:
         tables = costs(record["costs"])
+    elif "limits" in record:
+        tables = poolings(record["rows"])
+    elif "rows" in record:
+        tables = models_of_others(record["rows"])
     else:
         tables = rows(Benchmark.from_json(record))
     return RECORD.format(name=name, tables=tables, **{key: record[key] for key in ("machine", "torch", "command")})
@@ -117,8 +123,9 @@ def zoo(record: Record) -> str:
         for model, by in found.items()
     )
     return (
-        f"Batches of {record['batch']} at {record['pixels']} pixels, {record['dtype']}, channels last, eager; ratios "
-        "to torch's step. *torch again* is torch in a second process: what differs by less says nothing.\n\n"
+        f"Batches of {record['batch']} at {record['pixels']} pixels, {record['dtype']}, channels last, "
+        f"{'compiled' if record.get('compiled') else 'eager'}; ratios to torch's step, the mean of two processes. What "
+        "differs from 1 by less than *torch again*, the second one, says nothing.\n\n"
         f"{markdown(columns, (*times, means))}\n\n"
         f"{markdown(['model', 'torch, peak GiB', *(f'peak: {each}' for each in of_memory)], peaks)}"
     )
@@ -133,6 +140,42 @@ def small_steps(record: Record) -> str:
     )
     table = markdown(["program", "torch, us", *contenders], rows)
     return f"Convention `{record['convention']}`; ratios to torch.\n\n{table}"
+
+
+def models_of_others(measured: Sequence[Record]) -> str:
+    """What `subgrad.grad` and `subgrad.audit` cost with torchvision's models."""
+    columns = ["model", "what", "operators that meet a kink", "plain, ms", "time"]
+    rows = (
+        [
+            each["model"],
+            each["what"],
+            str(each.get("kinks", NONE)),
+            milliseconds(each["plain ms"]),
+            times(each["ratio"]),
+        ]
+        for each in measured
+    )
+    return markdown(columns, rows)
+
+
+def poolings(measured: Sequence[Record]) -> str:
+    """Max-pooling under `min-norm`, which shares ties, and torch's own."""
+    columns = ["call", "input", "ties", *(f"{part}, ms: {of}" for part in ("forward", "backward") for of in OWNERS)]
+    rows = (
+        [
+            f"`{each['call']}`",
+            f"{'x'.join(map(str, each['shape']))} {each['dtype'][6:]}{', channels last' * each['channels last']}",
+            each["ties"],
+            *(milliseconds(each[of][part]) for part in range(2) for of in OWNERS),
+            *(f"{1 / each['ratios'][part]:.2f}" for part in range(2)),
+        ]
+        for each in measured
+    )
+    return markdown([*columns, "torch / min-norm: forward", "backward"], rows)
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.2f} times"
 
 
 def costs(measured: Sequence[Record]) -> str:
@@ -154,9 +197,9 @@ def costs(measured: Sequence[Record]) -> str:
             "some" if each["hit"] else "none",
             milliseconds(each["plain_ms"]),
             milliseconds(each["subgrad_ms"]),
-            f"{each['time']:.2f} times",
-            f"{each['first']:.2f} times" if "first" in each else NONE,
-            f"{each['memory']:.2f} times" if each["memory"] else NONE,
+            times(each["time"]),
+            times(each["first"]) if "first" in each else NONE,
+            times(each["memory"]) if each["memory"] else NONE,
         ]
         for each in measured
     )
@@ -170,7 +213,7 @@ def audits(measured: Sequence[Record]) -> str:
         [
             each["audit"],
             *(milliseconds(each[name]) for name in ("plain_ms", "audited_ms", "recorded_ms", "other_ms")),
-            f"{each['time']:.2f} times",
+            times(each["time"]),
             f"{each['memory']:.3f} times" if each["memory"] else NONE,
         ]
         for each in measured

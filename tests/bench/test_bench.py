@@ -17,7 +17,7 @@ import torch
 from subgrad.bench import measure
 from subgrad.bench.measure import AGAIN, COMPILED, CONTENDERS, Benchmark, Copy, Timing
 from subgrad.bench.rows import rows
-from subgrad.bench.worker import CAN_FORK, Forked
+from subgrad.bench.worker import CAN_FORK, Apart, Forked
 from subgrad.cli import main
 from subgrad.cli.bench import DTYPES
 from subgrad.conventions import Convention
@@ -135,6 +135,17 @@ def test_processes_are_renewed_on_a_cpu(repeats: int, device: str, wanted: list[
     assert measure.rounds(repeats, device, CONTENDERS) == wanted
 
 
+@pytest.mark.skipif(not CAN_FORK, reason="processes tell of their surroundings elsewhere")
+@pytest.mark.parametrize("plain", [False, True])
+def test_plain_processes_have_the_allocator_as_it_comes(plain: bool) -> None:
+    (row,) = rows(["relu"])
+    with Apart(Convention("torch"), plain) as apart:
+        assert all(time > 0 for time in apart.run(row, 64, torch.float32, "cpu", "torch", 0.001).once())
+        assert apart._process is not None
+        surroundings = Path(f"/proc/{apart._process.pid}/environ").read_text()
+    assert ("MALLOC_TRIM_THRESHOLD_" in surroundings) is not plain
+
+
 @pytest.mark.skipif(not CAN_FORK, reason="processes are not forked here")
 class TestForked:
     """A turn in a process of its own."""
@@ -231,11 +242,11 @@ class TestAsked:
         assert (asked["device"], asked["contenders"], asked["like"]) == ("cpu", CONTENDERS, Convention("min-norm"))
 
     def test_all_of_it(self, asked: dict[str, Any]) -> None:
-        line = "--sizes 64,128,64 --dtypes float64,float16 --repeats 3 --compiled --again --rows relu"
+        line = "--sizes 64,128,64 --dtypes float64,float16 --repeats 3 --compiled --again --plain --rows relu"
         assert main(["bench", *line.split(), "--convention", "mean,relu=1.0"]) == 0
         assert (asked["sizes"], asked["dtypes"]) == ([64, 128], [torch.float64, torch.float16])
         assert (asked["repeats"], asked["contenders"]) == (3, (*CONTENDERS, *COMPILED, AGAIN))
-        assert (asked["like"], asked["rows"]) == (Convention("mean", relu=1.0), ["relu"])
+        assert (asked["like"], asked["rows"], asked["plain"]) == (Convention("mean", relu=1.0), ["relu"], True)
 
     def test_a_row_that_fails_is_named_with_the_reason(self, asked: dict[str, Any], capsys: Captured) -> None:
         assert main(["bench", "--rows", "relu", "hypot"]) == 0
@@ -397,6 +408,25 @@ class TestPage:
         programs = [{"program": "clamp", "torch microseconds": 17.25, "ratios": {"built": 0.8, "not built": 1.9}}]
         page = SPEED["page"]({"small": {**rest, "programs": programs}})
         assert "| clamp | 17.2 | 0.80 | 1.90 |" in page
+
+    def test_has_a_line_for_each_model_of_others(self) -> None:
+        rest = {"machine": "a machine", "torch": "2.15.0", "command": "python"}
+        measured = [
+            {"model": "resnet18", "what": "grad", "kinks": 1, "plain ms": 12.5, "ratio": 2.25},
+            {"model": "resnet18", "what": "audit", "plain ms": 10.5, "ratio": 1.07},
+        ]
+        page = SPEED["page"]({"models": {**rest, "rows": measured}})
+        assert "| resnet18 | grad | 1 | 12.500 | 2.25 times |\n| resnet18 | audit | - | 10.500 | 1.07 times |" in page
+
+    def test_has_a_line_for_each_pooling(self) -> None:
+        rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "limits": [0.5, 0.5, 1.0]}
+        call = {"call": "max_pool2d(2)", "shape": [2, 3, 4, 4], "dtype": "torch.bfloat16", "channels last": True}
+        times = {"torch": [1.0, 3.0, 4.0], "min-norm": [0.5, 1.0, 1.5], "ratios": [0.5, 0.25, 0.375]}
+        page = SPEED["page"]({"pools": {**rest, "rows": [{**call, "ties": "all", **times}]}})
+        line = (
+            "| `max_pool2d(2)` | 2x3x4x4 bfloat16, channels last | all | 1.000 | 0.500 | 3.000 | 1.000 | 2.00 | 4.00 |"
+        )
+        assert line in page
 
     def test_has_a_line_for_each_threshold(self) -> None:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "dtype": "bfloat16", "batch": 256}

@@ -107,6 +107,7 @@ def benchmark(
     contenders: Sequence[str] = CONTENDERS,
     repeats: int = 24,
     seconds: float | None = None,
+    plain: bool = False,
     command: str = "",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Benchmark:
@@ -116,6 +117,7 @@ def benchmark(
         like: the convention that the contenders "subgrad" run under.
         repeats: how often each contender has its turn.
         seconds: about how long a turn is, at least; if not given, longer on a GPU, where short ones read wrong.
+        plain: in processes as they are started: with the allocator as it comes, and with what they did before.
         progress: told what is being measured.
     """
     chosen = convention(like)
@@ -124,7 +126,8 @@ def benchmark(
     times: dict[Key, list[Turn]] = {}
     kept: dict[Key, int] = {}
     for turns in rounds(repeats, device, contenders):
-        with Apart(Convention("torch")) as torchs, Apart(chosen) as ours, Apart(Convention("torch")) as again:
+        torchs, ours, again = (Apart(each, plain) for each in (Convention("torch"), chosen, Convention("torch")))
+        with torchs, ours, again:
             for dtype, size in product(dtypes, sizes):
                 copies.setdefault((_name(dtype), size), []).extend(_copies(size, dtype, device, turns, seconds))
                 for row in rows:

@@ -1,7 +1,7 @@
 """Contenders in processes of their own: torch's in one where no kernel of ours is registered, ours in one just like it.
 
-They take turns: one waits while the other is measured. A process with a past, or with a table to draw, is slower: on a
-CPU every turn is a child of one that has done nothing yet.
+They take turns: one waits while the other is measured. Earlier work slows a process down, so on a CPU every turn is a
+child of one that has done nothing yet. "Plain" processes have all of that, as those of users do.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _KEEPING = {
 class Apart:
     """One such process, from the first contender in it until the block is left."""
 
-    def __init__(self, convention: Convention) -> None:
-        self._convention = convention
+    def __init__(self, convention: Convention, plain: bool = False) -> None:
+        self._convention, self._plain = convention, plain
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, row: Row, size: int, dtype: torch.dtype, device: str, contender: str, seconds: float) -> ApartRun:
@@ -49,7 +49,7 @@ class Apart:
         Raises:
             RuntimeError: what was raised there.
         """
-        process = self._process = self._process or _started(self._convention)
+        process = self._process = self._process or _started(self._convention, self._plain)
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(question) + "\n")
@@ -88,12 +88,13 @@ class ApartRun:
         return self._apart.ask("kept", self._contender)
 
 
-def _started(convention: Convention) -> subprocess.Popen[str]:
-    environment = {**os.environ, **_KEEPING, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
+def _started(convention: Convention, plain: bool) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
+    environment |= {} if plain else _KEEPING
     command = [sys.executable, "-W", "ignore", "-c", _SERVE]
     process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    settings = (torch.get_num_threads(), convention.base, convention.overrides, convention.surrogate)
+    settings = (plain, torch.get_num_threads(), convention.base, convention.overrides, convention.surrogate)
     process.stdin.write(json.dumps(settings) + "\n")
     return process
 
@@ -102,7 +103,7 @@ def serve() -> None:
     """The other end: answers to questions, a line each; whatever else is printed goes to the errors."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    threads, base, overrides, surrogate = json.loads(sys.stdin.readline())
+    plain, threads, base, overrides, surrogate = json.loads(sys.stdin.readline())
     torch.set_num_threads(threads)
     convention = Convention(base, overrides, surrogate)
     with use(convention):  # which registers what it needs
@@ -110,13 +111,13 @@ def serve() -> None:
     runs: dict[str, Run | Forked] = {}
     for line in sys.stdin:
         try:
-            answer = _answer(convention, runs, *json.loads(line)), None
+            answer = _answer(convention, runs, CAN_FORK and not plain, *json.loads(line)), None
         except RuntimeError as error:
             answer = None, str(error)
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def _answer(convention: Convention, runs: dict[str, Run | Forked], what: str, *rest: Any) -> Any:
+def _answer(convention: Convention, runs: dict[str, Run | Forked], forks: bool, what: str, *rest: Any) -> Any:
     if what == "make":
         name, size, dtype, device, contender, seconds = rest
         (row,) = rows([name])
@@ -124,7 +125,7 @@ def _answer(convention: Convention, runs: dict[str, Run | Forked], what: str, *r
         inputs = row.inputs(size, getattr(torch, dtype), device)
         noise = torch.randn_like(inputs[0], requires_grad=False)
         make = partial(Run, row, inputs, noise, contender, convention, device, seconds)
-        runs[contender] = Forked(make) if device == "cpu" and "compiled" not in contender and CAN_FORK else make()
+        runs[contender] = Forked(make) if forks and device == "cpu" and "compiled" not in contender else make()
         return None
     return getattr(runs[rest[0]], what)()
 

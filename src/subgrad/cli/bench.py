@@ -46,6 +46,9 @@ def add(commands: Any) -> None:
         "--again", action="store_true", help="torch once more, in one more process: how far apart equal things are"
     )
     bench.add_argument(
+        "--plain", action="store_true", help="in processes as they are started, with the allocator as it comes"
+    )
+    bench.add_argument(
         "--repeats",
         type=_repeats,
         default=24,
@@ -155,7 +158,7 @@ def _refuse_what_does_not_go_together(options: argparse.Namespace) -> None:
     if not options.show:
         return
     usual = options.parser.parse_args([])
-    measuring = ("device", "rows", "sizes", "dtypes", "convention", "compiled", "again", "repeats", "json")
+    measuring = ("device", "rows", "sizes", "dtypes", "convention", "compiled", "again", "plain", "repeats", "json")
     for name in measuring:
         if getattr(options, name) != getattr(usual, name):
             options.parser.error(
@@ -193,6 +196,7 @@ def _measure(options: argparse.Namespace, console: Console) -> Benchmark:
             like=options.convention,
             contenders=contenders,
             repeats=options.repeats,
+            plain=options.plain,
             command=options.line,
             progress=tell,
         )
