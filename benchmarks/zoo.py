@@ -5,9 +5,9 @@ python benchmarks/zoo.py --compiled --models resnet18 mobilenet_v2
 python benchmarks/zoo.py --device cpu --tiny
 
 Times are of the whole step (host and device, whichever takes longer), of the host until it has called everything, and
-of the device where the host does not keep it waiting. Ratios are to torch's, the mean of two processes without subgrad, turn
-by turn; the noise is by how much these two differ. All processes take turns on the same cores. A star: over its limit by
-more than the noise.
+of the device where the host does not keep it waiting. Ratios are to torch's, the mean of two processes without subgrad,
+turn by turn; the noise is by how much these two differ. All processes take turns on the same cores. A star: over its
+limit by more than the noise.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-
 CORES = 4  # for Python, and for the thread of autograd
 
 

@@ -424,7 +424,7 @@ class TestPage:
         times = {"torch": [1.0, 3.0, 4.0], "min-norm": [0.5, 1.0, 1.5], "ratios": [0.5, 0.25, 0.375]}
         page = SPEED["page"]({"pools": {**rest, "rows": [{**call, "ties": "all", **times}]}})
         line = (
-            "| `max_pool2d(2)` | 2x3x4x4 bfloat16, channels last | all | 1.000 | 0.500 | 3.000 | 1.000 | 2.00 | 4.00 |"
+            "| `max_pool2d(2)` | 2x3x4x4 bfloat16, channels last | all | 1.000 | 0.5000 | 3.000 | 1.000 | 2.00 | 4.00 |"
         )
         assert line in page
 
