@@ -17,7 +17,9 @@ from torch import Tensor
 
 from subgrad.apply.dispatch import install
 from subgrad.apply.scopes import Scope
-from subgrad.conventions import Convention, convention
+from subgrad.apply.traced import recorded
+from subgrad.conventions import Convention
+from subgrad.conventions import convention as as_convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import is_torchs, overload
 from subgrad.kinks.sets import Jump
@@ -36,7 +38,7 @@ def _torch_function(name: str) -> Callable[..., Any]:
 @torch.compiler.allow_in_graph
 def _call(name: str, like: str | Convention, *args: Any, **kwargs: Any) -> Tensor:
     """Run a torch function under a convention of its own; a single node of compiled graphs."""
-    chosen = convention(like)
+    chosen = as_convention(like)
     install(chosen)
     with Scope(chosen):
         return _torch_function(name)(*args, **kwargs)
@@ -46,7 +48,8 @@ def _spelling(name: str) -> Callable[..., Tensor]:
     original = _torch_function(name)
 
     def function(*args: Any, convention: str | Convention = "min-norm", **kwargs: Any) -> Tensor:
-        return _call(name, convention, *args, **kwargs)
+        node = recorded(function, as_convention(convention), args, kwargs)
+        return _call(name, convention, *args, **kwargs) if node is None else node
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _doc(name, original)

@@ -5,8 +5,7 @@
 Hardtanh(min_val=0, max_val=6, convention=pass-through)
 """
 
-from __future__ import annotations
-
+# Annotations are types here and not strings: torch 2.11 cannot pickle what `torch.fx` traces of the latter.
 import torch
 from torch import Tensor
 

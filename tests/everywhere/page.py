@@ -40,6 +40,9 @@ where a convention leaves it to torch. Compiled cells trace with AOTAutograd, wh
   once for all, and where DDP's optimizer splits a graph inside the `with`.
 - **`torch.export`**: an exported program takes the convention in force where it *runs*. `use` inside it is refused.
   AOTInductor packages have no gradient to choose.
+- **`torch.fx`** records what `subgrad.functional` and `subgrad.nn` spell out as one call, with its convention. `use`
+  inside what `torch.fx`, `make_fx` or `torch.jit.trace` records cannot be kept: a warning says that it takes the
+  convention in force where it runs.
 - **`torch.utils.checkpoint`**: what is recomputed in backward sees the convention of its forward.
 - **TorchScript** differentiates by formulas of its own once it has optimised a graph. The first `use` switches that
   optimiser off for the process.

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 
 import torch
 
+from subgrad.apply.traced import warn_if_recorded
 from subgrad.conventions import Convention
 from subgrad.torch_internals.tracing import TracingContext
 
@@ -23,6 +24,7 @@ class Scope:
                 "A convention that is chosen inside an exported function would be lost: exported programs take the one "
                 "in force where they run. Put `with subgrad.use(...):` around the call of the exported program."
             )
+        warn_if_recorded(self.convention)
         _put((*_entered(), self))
         return self.convention
 

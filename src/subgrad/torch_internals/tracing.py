@@ -14,6 +14,8 @@ set_code_exec_strategy = private("torch._C._dynamo.eval_frame:set_code_exec_stra
 FrameExecStrategy = private("torch._C._dynamo.eval_frame:_FrameExecStrategy", "what Dynamo does with a function, and with what it calls")
 FrameAction = private("torch._C._dynamo.eval_frame:_FrameAction", "leave it as it is, or compile it")
 jit_tracing_state = private("torch._C:_get_tracing_state", "what torch.jit.trace is recording, or None")
+is_fx_symbolic_tracing = private("torch.fx._symbolic_trace:is_fx_symbolic_tracing", "whether torch.fx is recording a function")
+fx_proxy_mode = private("torch.fx.experimental.proxy_tensor:get_proxy_mode", "what make_fx is recording, or None")
 # fmt: on
 
 
