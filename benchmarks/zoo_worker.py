@@ -28,8 +28,6 @@ class Worker:
         self.convention, self.device = convention, device
         if device == "cpu":
             torch.set_num_threads(1)
-        elif hasattr(os, "sched_setaffinity"):  # the same cores for all, who take turns
-            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
     def make(self, name: str, batch: int, pixels: int, dtype: str, compiled: bool) -> None:
         torch.manual_seed(0)
@@ -44,6 +42,14 @@ class Worker:
         for _ in range(3):
             self.step()
         self._wait()
+        if self.device == "cuda":
+            self._share_cores()
+
+    def _share_cores(self) -> None:
+        """All contenders have the same cores, since they take turns; by now there is the thread of autograd, too."""
+        cores = sorted(os.sched_getaffinity(0))[:CORES]
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), cores)
 
     def step(self) -> None:
         with self._scope():
