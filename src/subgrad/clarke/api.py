@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from subgrad.clarke.engine.certificate import Sizes, Values, check_values
+from subgrad.clarke.engine.dead_entries import is_nan
 from subgrad.clarke.engine.duals import carrying_tangents, tangent
 from subgrad.clarke.engine.environment import by_itself
 from subgrad.clarke.engine.errors import Jumps, Refused, defined_at
@@ -343,7 +344,10 @@ def _from_rules(program: Program, direction: list[Tensor], leaves: list[Any], to
     found, undecided = _slopes(program, Decide(tol), direction, leaves)
     if undecided:
         found = _slopes_nearby(program, direction, leaves, tol, undecided[0])
-    slopes = [slope for leaf, slope in zip(leaves, found, strict=True) if leaf.is_floating_point()]
+    pairs = [(leaf, slope) for leaf, slope in zip(leaves, found, strict=True) if leaf.is_floating_point()]
+    slopes = [slope for _, slope in pairs]
+    if is_nan([torch.where(leaf.isnan(), 0, slope) for leaf, slope in pairs]):
+        raise Refused(f"The derivative of the program at {program.line} is nan where its value is not.")
     if tol or _are_what_values_do(program, direction, slopes):
         return found
     raise Refused(

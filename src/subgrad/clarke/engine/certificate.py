@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import hypot, inf, isfinite
+from math import hypot, inf, isfinite, isnan
 from typing import Any
 
 import torch
@@ -322,7 +322,9 @@ def check_values(value: Tensor, reached: Tensor, current: Decide, program: str) 
     )
 
 
-def jumps(here: float, further: float, answered: Sequence[str]) -> Jumps:
+def jumps(here: float, further: float, answered: Sequence[str]) -> Refused:
+    if isnan(further):  # as of 0 / 0 behind a comparison that keeps it out where it is run
+        return Refused(f"The program is nan on the branches that rules take. What turns there: {answered[0]}.")
     return Jumps(
         f"The program jumps: it is {here:.6g} here and {further:.6g} a little further on, so that it has no "
         f"generalised gradient. What turns there: {'; '.join(answered[:5])}."

@@ -2,14 +2,14 @@
 
 For a random direction the program is smooth a little further on, whatever is written in it: transforms inside,
 operators without forward mode, repeated eigenvalues. The gradients there tend to an element of the Clarke set, by its
-definition, and as polynomials in the step if the program is smooth from the point on. Five steps give the limit to
-about twelve digits in double precision; two orders of extrapolation that differ say that there is none.
+definition, and as polynomials in the step, or its root, if the program is smooth from the point on. Five steps give the
+limit to about twelve digits in double precision; two orders of extrapolation that differ say that there is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from subgrad.torch_internals.transforms import pytree
 
 COUNT = 5  # steps, each half of the one before
 LARGEST = (2.0**-8, 2.0**-13, 2.0**-18)  # of these
+# Gradients are a polynomial in the step; or in its root, of which the steps are then the squares: x sqrt(x) at 0.
+POWERS = (1, 2)
 # How far two orders of extrapolation may differ, of the largest entry.
 ALLOWED = {torch.float64: 1e-8, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-3}
 
@@ -38,8 +40,8 @@ def limit(program: Program, sample: Sample) -> list[Tensor] | None:
 
 
 def _limits(sample: Sample, wide: bool, allowed: float) -> Iterator[list[Tensor]]:
-    for step in LARGEST:
-        table = [sample(step / 2**number, wide) for number in range(COUNT)]
+    for step, power in product(LARGEST, POWERS):
+        table = [sample(step / 2 ** (power * number), wide) for number in range(COUNT)]
         before, last = _extrapolated(table[1:]), _extrapolated(table)
         if all(bool(each.isfinite().all()) for each in last):
             scale = max((float(each.abs().amax()) for each in (*last, *table[0]) if each.numel()), default=0.0)

@@ -14,6 +14,7 @@ from torch import Tensor
 from subgrad.apply import pass_kernels
 from subgrad.apply.current_pass import running
 from subgrad.apply.scopes import Scope
+from subgrad.clarke.engine.dead_entries import spare_dead_entries
 from subgrad.clarke.engine.directions import Direction
 from subgrad.clarke.engine.double_precision import NARROW, standing_in
 from subgrad.clarke.engine.duals import carries_tangents, dual
@@ -49,6 +50,7 @@ class Program:
         differentiates: it takes gradients itself, for which it needs leaves that require them.
         narrows: it computes in less than double precision, or may do so with numbers that it reads.
         is_watched: it calls what is done in another way in every pass.
+        spares_dead: in reverse mode, products of 0 and a slope that is nan are 0.
         value: of the plain run.
     """
 
@@ -65,6 +67,7 @@ class Program:
     differentiates: bool = False
     narrows: bool = False
     is_watched: bool = False
+    spares_dead: bool = False
     value: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -249,7 +252,7 @@ class Program:
         self.rewind()
         with torch.enable_grad(), Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
             value = self.call([leaf.clone() for leaf in leaves] if self.copied else leaves)[0]
-        found = gradient_of(value, leaves)
+        found = self.gradient_of(value, leaves)
         return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
 
     def _moved_leaves(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
@@ -269,7 +272,16 @@ class Program:
         current = Replay(decided.script, is_watched=decided.is_watched)
         leaves, value, _ = self.plain(current)
         current.finish()
-        return gradient_of(value, leaves), value.detach()
+        return self.gradient_of(value, leaves), value.detach()
+
+    def gradient_of(self, value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+        """What reverse mode makes of one run."""
+        if not value.requires_grad:
+            return tuple(None for _ in leaves)
+        if self.spares_dead:
+            spare_dead_entries(value)
+        ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
+        return torch.autograd.grad(value, leaves, ones, allow_unused=True)
 
     def rewind(self) -> None:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
@@ -301,13 +313,6 @@ def _prepare() -> None:
     RULES.update(rules_of_others())
     pass_kernels.install(RULES)
     _prepared_rows = rows  # last: until then other threads come here too, and wait while kernels are registered
-
-
-def gradient_of(value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    if not value.requires_grad:
-        return tuple(None for _ in leaves)
-    ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
-    return torch.autograd.grad(value, leaves, ones, allow_unused=True)
 
 
 def _is_about_forward_mode(error: Exception) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from subgrad.apply.marked_nodes import is_marked
 from subgrad.clarke.engine.certificate import (
+    SEED_BESIDE,
     SMALL,
     Values,
     certified,
@@ -20,10 +21,11 @@ from subgrad.clarke.engine.certificate import (
     product_of,
     sizes,
 )
+from subgrad.clarke.engine.dead_entries import is_nan
 from subgrad.clarke.engine.directions import Direction, NotGeneric, random_direction
 from subgrad.clarke.engine.duals import carrying_tangents, parts
 from subgrad.clarke.engine.errors import Jumps, Refused, defined_at, where_raised
-from subgrad.clarke.engine.extrapolation import gradient_limit
+from subgrad.clarke.engine.extrapolation import derivative_limit, gradient_limit
 from subgrad.clarke.engine.nearby_runs import (
     NOT_FOLLOWED,
     answers_nearby,
@@ -32,7 +34,7 @@ from subgrad.clarke.engine.nearby_runs import (
     check_reaches,
 )
 from subgrad.clarke.engine.passes import Decide, DoesNotRepeat, Look, Site, lines, read
-from subgrad.clarke.engine.program import MustLook, Program, Vector, gradient_of
+from subgrad.clarke.engine.program import MustLook, Program, Vector
 from subgrad.clarke.rules.degenerate_bases import gradient_with_tangents
 from subgrad.torch_internals.autograd import forward_class_of
 
@@ -105,6 +107,7 @@ class Memory:
         plain: what meets no kink, and where torch's gradient was seen to be that of the values.
         without_rules: what rules do not lead through.
         asks_nearby: comparisons tied in value and tangent.
+        spares_dead: torch's own gradient was nan, where the value is not.
         drawn: what a direction was drawn for, the direction, and its version.
     """
 
@@ -114,6 +117,7 @@ class Memory:
     plain: set[int] = field(default_factory=set)
     without_rules: set[int] = field(default_factory=set)
     asks_nearby: bool = False
+    spares_dead: bool = False
     drawn: tuple[Any, Direction, int] | None = None
 
     def direction(self, leaves: Sequence[Tensor], seed: int) -> Direction:
@@ -147,36 +151,82 @@ def find(
     """One element; the plain gradient where no kink is met, unless a certificate is asked for."""
     memory = Memory() if memory is None else memory
     with program.as_after_one_run():
-        if memory.expected is not None and memory.tol == tol:
-            try:
-                return _without_looking(program, seed, memory)
-            except MustLook:
-                memory.expected = None
-                program.rewind()
+        program.spares_dead = memory.spares_dead
+        try:
+            found = _found(program, seed, tol, direction, certify, memory)
+            if program.spares_dead or not is_nan(found.gradient) or is_nan([found.value]):
+                return found
+        except Refused:
+            if program.spares_dead or tol or not _is_nan_for_torch(program):
+                raise
+        program.spares_dead, memory.spares_dead = True, True
+        program.rewind()
         return _looking(program, seed, tol, direction, certify, memory)
+
+
+def _inward(program: Program, seed: int) -> Vector:
+    """A random direction in which the program is defined, as it need not be in all: at 0 sqrt(x)^2 is in one."""
+    ahead = random_direction(program.leaves, seed)
+    for turn in (torch.Tensor.clone, torch.neg, torch.abs, lambda v: -v.abs()):
+        turned = [turn(v) for v in ahead]
+        if not is_nan([program.moved(turned, 2.0**-20, program.may_be_widened)]):
+            return turned
+    raise Refused(f"The program at {program.line} is nan around this point, in all directions that were tried.")
+
+
+def _is_nan_for_torch(program: Program) -> bool:
+    """Whether torch's own gradient is, where the value is not."""
+    try:
+        program.rewind()
+        leaves, value, _ = program.plain(Look(0.0))
+        return not is_nan([value]) and is_nan(program.gradient_of(value, leaves))
+    except Exception:  # torch has none
+        return False
+
+
+def _found(program: Program, seed: int, tol: float, direction: Vector | None, certify: bool, memory: Memory) -> Found:
+    if memory.expected is not None and memory.tol == tol and not memory.spares_dead:
+        try:
+            return _without_looking(program, seed, memory)
+        except MustLook:
+            memory.expected = None
+            program.rewind()
+    return _looking(program, seed, tol, direction, certify, memory)
 
 
 def _looking(program: Program, seed: int, tol: float, direction: Vector | None, certify: bool, memory: Memory) -> Found:
     looked, flags, leaves, value, aux = look(program, tol)
+    if is_nan([value]):  # torch's own gradient is passed on, as the value is
+        if certify:
+            raise Refused(f"The value of the program at {program.line} is nan here: there is nothing to certify.")
+        return Found(program.gradient_of(value, leaves), value.detach(), aux)
     kinks = sum(flags)
     expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
-    branches = _branches(expected, [*looked.leaks, *looked.customs, *looked.reads])
+    branches = _branches(expected, [*looked.leaks, *looked.customs, *looked.reads, *["nan"] * program.spares_dead])
     trusts = program.trusts_custom and bool(looked.customs)
-    if not kinks and not certify:
+    is_random = direction is None
+    if is_random and program.spares_dead:
+        direction = _inward(program, seed)
+    if not certify and (program.spares_dead or not kinks):
         gradient = _plain_gradient(value, leaves, program)
-        is_plain = not (looked.leaks or looked.customs or looked.reads or looked.differentiates)
-        if trusts or is_plain or branches in memory.plain or (not tol and _is_what_values_do(program, gradient, seed)):
+        is_plain = not (looked.leaks or looked.customs or looked.reads or looked.differentiates or program.spares_dead)
+        if (
+            trusts
+            or is_plain
+            or branches in memory.plain
+            or (not tol and _is_what_values_do(program, gradient, direction or random_direction(program.leaves, seed)))
+        ):
             if not trusts:
                 memory.plain.add(branches)
             return Found(gradient, value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
     certify = not tol and branches not in memory.passed
-    search = _Search(program, value, tol, expected, looked, certify, is_random=direction is None)
+    search = _Search(program, value, tol, expected, looked, certify, is_random)
     if trusts:
         found = search.extrapolated(seed, direction, trusts=True)
         return replace(found, value=value, aux=aux, kinks=kinks)
     found = search.from_rules(seed, direction) if branches not in memory.without_rules else None
-    if found is None:
+    if found is None or (program.spares_dead and is_nan(found.gradient)):
         memory.without_rules.add(branches)
         found = search.extrapolated(seed, direction)
     if (search.turned or search.error) and not tol:
@@ -193,17 +243,22 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
 
 def _plain_gradient(value: Tensor, leaves: Sequence[Tensor], program: Program) -> tuple[Tensor | None, ...]:
     try:
-        return gradient_of(value, leaves)
+        return program.gradient_of(value, leaves)
     except RuntimeError as error:  # as of operators that torch does not differentiate
         if "not implemented" not in str(error):
             raise
         raise as_refusal(error, program) from error
 
 
-def _is_what_values_do(program: Program, gradient: Sequence[Tensor | None], seed: int) -> bool:
+def _is_what_values_do(program: Program, gradient: Sequence[Tensor | None], ahead: Vector) -> bool:
     """Whether derivatives that were cut, or are of somebody's own making, are those of the program's values."""
-    ahead = random_direction(program.leaves, seed)
+    if is_nan(gradient):
+        return False
     size, along = sizes(gradient, ahead, program.leaves), Values(program, ahead)
+    if program.spares_dead and program.value is not None:  # what kinks decide on has not been asked
+        slope = product_of(gradient, ahead)
+        check_reaches(program, ahead, program.value, slope)
+        check_continuity_sharply(program, ahead, slope, [program.line])
     return along.agree([product_of(gradient, ahead)], size) and along.agree_across(gradient)
 
 
@@ -351,7 +406,22 @@ class _Search:
         check_reaches(self.program, ahead, self.value, slope)
         along = Values(self.program, ahead)
         agree = along.agree([slope], size) and along.agree_nearest(slope, float(self.value), size)
-        return agree and (not self.is_random or along.agree_across(gradient))
+        if agree and (not self.is_random or along.agree_across(gradient)):
+            return True
+        # Beside a slope that is infinite, quotients tend to their limit as slowly as the root of the step.
+        return self.program.spares_dead and self._is_limit_of_quotients(gradient, ahead)
+
+    def _is_limit_of_quotients(self, gradient: Sequence[Tensor], ahead: Vector) -> bool:
+        directions = [ahead]
+        if self.is_random:
+            beside = random_direction(self.program.leaves, SEED_BESIDE)
+            directions.append([v + w.clamp(-1, 1) * v.abs() / 2 for v, w in zip(ahead, beside, strict=True)])
+        for each in directions:
+            limit, slope = derivative_limit(self.program, each), product_of(gradient, each)
+            scale = abs(slope) + sizes(gradient, each, ()).moved
+            if limit is None or not abs(float(limit[0]) - slope) <= 1e-5 * scale:
+                return False
+        return True
 
     def along(self, ahead: Vector) -> Found:
         """The element that a direction decides on, with its certificate."""
@@ -405,7 +475,7 @@ class _Search:
             if not self.at_once:
                 gradient, again = self.program.replay(current)
             else:
-                gradient, again = gradient_of(out, leaves) if gradient is None else gradient, reached
+                gradient, again = self.program.gradient_of(out, leaves) if gradient is None else gradient, reached
         except DoesNotRepeat as error:
             self._require_repetition(current, error)
             self.at_once = True
