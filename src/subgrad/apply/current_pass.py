@@ -33,7 +33,7 @@ class _Here(threading.local):
     """The pass of this thread. To set it is to switch the key, unless that is held on."""
 
     _current: Pass | None = None
-    _held = 0
+    _is_held = False
 
     @property
     def current(self) -> Pass | None:
@@ -42,15 +42,16 @@ class _Here(threading.local):
     @current.setter
     def current(self, current: Pass | None) -> None:
         self._current = current
-        set_key_included(KEY, current is not None or self._held > 0)
+        set_key_included(KEY, current is not None or self._is_held)
 
-    def hold(self, change: int) -> None:
-        """Count who wants the key on, whether a pass is in force or not.
+    def hold(self, is_held: bool) -> None:
+        """Whether the key stays on where no pass is in force."""
+        self._is_held = is_held
+        self.put_key_back()
 
-        Who puts a pass in force while backward runs would lose it: torch takes the key's state back when that is over.
-        """
-        self._held += change
-        set_key_included(KEY, self._current is not None or self._held > 0)
+    def put_key_back(self) -> None:
+        """After a backward: it ends with the key as it was when it began, whoever set a pass while it ran."""
+        set_key_included(KEY, self._current is not None or self._is_held)
 
 
 here = _Here()

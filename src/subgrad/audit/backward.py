@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from subgrad.apply.current_pass import here
 from subgrad.torch_internals.autograd import current_graph_task_id, engine_run_backward, set_engine_run_backward
 
 INNER = "the program goes on with gradients taken at {}, which are those of the convention in force"
@@ -53,7 +54,11 @@ def tell_first(told: Callable[[Backward], bool]) -> Callable[[], None]:
             accumulates = kwargs.get("accumulate_grad", False)
             if not told(Backward(given, tuple(cotangents), tuple(inputs), accumulates, bool(create_graph))):
                 return ()
-        return original(tensors, *args, **kwargs)
+        try:
+            return original(tensors, *args, **kwargs)
+        finally:
+            if is_the_programs:
+                here.put_key_back()
 
     def undo() -> None:
         if engine_run_backward() is run:

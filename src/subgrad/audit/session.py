@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from subgrad.apply.current_pass import here
 from subgrad.apply.scopes import active
 from subgrad.apply.source_line import user_frame
+from subgrad.apply.torch_compile import guards
 from subgrad.audit import graphs
 from subgrad.audit.attribution import Graph, effects
 from subgrad.audit.backward import INNER, Backward, tell_first
@@ -100,8 +101,7 @@ class Session:
         hook = register_optimizer_step_post_hook(self._after_step)
         self._undo.append(hook.remove)
         self._undo.append(tell_first(self._before_backward))
-        here.hold(+1)
-        self._undo.append(lambda: here.hold(-1))
+        self._undo.append(lambda: here.hold(False))
         self._begin()
         return self
 
@@ -133,6 +133,9 @@ class Session:
         self._recording.switches = None
         if here.current is self._recording:
             here.current = None
+        # A call costs less without the key. But a compiled function knows the keys that were on, and would be compiled
+        # once more where they change.
+        here.hold(guards.has_compiled())
 
     def _close(self) -> None:
         """Read what the step has met."""

@@ -42,6 +42,15 @@ def forget_unguarded_graphs() -> None:
         torch.compiler.reset()
 
 
+def has_compiled() -> bool:
+    """Whether Dynamo has compiled anything in this process."""
+    if "torch._dynamo.convert_frame" not in sys.modules:
+        return False
+    from subgrad.torch_internals.dynamo import input_codes
+
+    return bool(input_codes.seen)
+
+
 def keep_from_being_compiled(kernel: Callable[..., Any]) -> None:
     """Where a graph breaks, Dynamo compiles whatever Python runs in between: not our kernels and what they call."""
     skip = FrameAction.SKIP
