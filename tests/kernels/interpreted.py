@@ -13,7 +13,7 @@ import subgrad
 from subgrad.apply.call import Call
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
-from subgrad.kernels import bit_planes, cuda_bitmask, cuda_corners, triton_launch
+from subgrad.kernels import bit_planes, cuda_bitmask, cuda_corner_scan, cuda_corners, triton_launch
 from subgrad.kernels import triton_bitmask as kernels
 from subgrad.kernels.piecewise import BETWEEN_TENSORS, STRAIGHT, coding_of
 from subgrad.kinks.overloads import overload
@@ -31,9 +31,10 @@ CALLS: dict[str, dict[str, Any]] = {  # of which torch has the same values on CP
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_launch, "launch", launch)
+    monkeypatch.setattr(cuda_corner_scan, "launch", launch)
 
 
-def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any, warps: int) -> None:
+def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any, warps: int = 4) -> None:
     getattr(kernels, name)[programs,](*tensors, *numbers, *constants)
 
 
@@ -104,3 +105,14 @@ def compare(op: str, convention: str, arguments: dict[str, Any]) -> None:
     for weights, one, other in zip(coding.weights, found, gradients, strict=True):
         assert_same_bits(one, other)
         assert_same_bits(cuda_bitmask._weigh_by_torch(sized.lying, weights, cotangent(wanted), held, layout), other)
+
+
+@pytest.mark.parametrize(("size", "dtype"), [*TENSORS, (5000, torch.float16)], ids=str)
+@pytest.mark.parametrize("places", [(0.0,), (-1.0, 2.0), (0.1, 0.1)], ids=str)
+def test_entries_on_corners_are_counted(size: int, dtype: torch.dtype, places: tuple[float, ...]) -> None:
+    """In blocks that have some, none, or a part of a block; nan and what fills a block up are none."""
+    x = inputs(size, dtype)
+    x[::7], x[1::9], x[-1] = 2.0, torch.nan, 0.1
+    x[-2] = places[0]
+    held = tuple(float(torch.tensor(place, dtype=dtype)) for place in places)
+    assert cuda_corner_scan.counted(x, held).tolist() == [int((x == place).sum()) for place in held]

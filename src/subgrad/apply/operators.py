@@ -10,7 +10,7 @@ from typing import Any
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
 from subgrad.kinks.overloads import argument_names, is_torchs, overload, qualified, tensor_names
-from subgrad.kinks.sets import Joint, Slopes
+from subgrad.kinks.sets import Joint, Jump, Slopes
 from subgrad.kinks.table import COMPOSITES
 from subgrad.torch_internals.dispatcher import has_kernel, schema_of
 
@@ -29,6 +29,13 @@ class Operator:
     def is_joint(self) -> bool:
         """Whether its kinks lie in many entries at once."""
         return any(isinstance(kink.set, Joint) for kink in self.kinks)
+
+    @cached_property
+    def has_corners(self) -> bool:
+        """Whether it is of one tensor and has corners, so that these lie where its numbers say."""
+        sets = [kink.set for kink in self.kinks]
+        is_of_entries = all(isinstance(each, Slopes | Jump) for each in sets)
+        return self.tensor_names == ("self",) and is_of_entries and any(isinstance(each, Slopes) for each in sets)
 
     @cached_property
     def operands(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from copy import copy
 from typing import Any
 
 import torch
@@ -52,31 +52,77 @@ _TRANSFORMS = _keys("FuncTorchDynamicLayerFrontMode", "FuncTorchBatched", "Batch
 Arguments = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+class Form:
+    """An operator in the form that is called, functional or in place: what is the same for all of its calls."""
+
+    def __init__(self, op: Operator, form: str):
+        self.op, self.name = op, form
+        self.functional, self.called = overload(op.op), overload(form)
+        self.takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
+        self.is_others = not is_torchs(op.op)
+        self.takes_numbers = allows_numbers_as_tensors(form.partition(".")[0])
+        self.acts: dict[int, bool] = {}  # by dispatch keys
+
+    def is_at_autograd(self, keyset: Any) -> bool:
+        keys = keyset.raw_repr()
+        found = self.acts.get(keys)
+        if found is None:
+            found = self.acts[keys] = _is_at_autograd(self.name, keyset)
+        return found
+
+    def run(self, keyset: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]) -> Any:
+        """Torch's own; ``given`` is what was called with, where numbers have become tensors in ``args``."""
+        if self.is_others:
+            return marked(lambda: self.called.redispatch(keyset, *args, **kwargs))
+        if given is not args and self.takes_numbers:
+            with ExcludeDispatchKeyGuard(_KEYS):
+                return self.called(*given, **kwargs)
+        return self.called.redispatch(keyset, *args, **kwargs)
+
+
 class Call:
     """One call of an operator inside a pass.
 
     Attributes:
         op: the operator, in its functional form.
         arguments: by name.
-        run: what was called, functional or in place, with torch's own derivative.
-        native: the functional form.
-        again: what was called, with other arguments.
         written: whether the call writes into ``self``.
         memo: what a rule has computed for this call and will need again.
     """
 
-    op: Operator
-    arguments: dict[str, Any]
-    run: Callable[[], Any]
-    native: Callable[[Arguments], Any]
-    again: Callable[[Arguments], Any]
-    written: bool
-    memo: dict[str, Any] = field(default_factory=dict)
+    __slots__ = ("_args", "_form", "_given", "_keyset", "_kwargs", "arguments", "memo", "op", "written")
+
+    def __init__(self, form: Form, keyset: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]):
+        self._form, self._keyset, self._args, self._kwargs, self._given = form, keyset, args, kwargs, given
+        self.op, self.written = form.op, form.called is not form.functional
+        self.arguments = form.op.bind(args, kwargs)
+        self.memo: dict[str, Any] = {}
+
+    def run(self) -> Any:
+        """What was called, functional or in place, with torch's own derivative."""
+        return self._form.run(self._keyset, self._args, self._kwargs, self._given)
+
+    # With this pass suspended both run as torch's own.
+
+    def native(self, arguments: Arguments) -> Any:
+        """The functional form."""
+        return self._form.functional(*self.op.args(arguments), **self.op.kwargs(arguments))
+
+    def again(self, arguments: Arguments) -> Any:
+        """What was called, with other arguments."""
+        return self._form.called(*self.op.args(arguments), **self.op.kwargs(arguments))
+
+    def with_arguments(self, others: Arguments) -> Call:
+        """The same call, some of its arguments being others: for its forms, which are told what to run with."""
+        found = copy(self)
+        found.arguments = {**self.arguments, **others}
+        return found
 
     def as_it_is(self) -> Call:
         """The same call, with what it is about to write into as it is now."""
-        return replace(self, arguments={**self.arguments, "self": self.arguments["self"].clone()}, memo={})
+        found = self.with_arguments({"self": self.arguments["self"].clone()})
+        found.memo = {}
+        return found
 
 
 _libraries: dict[str, torch.library.Library] = {}  # by namespace; kernels live as long as these
@@ -143,45 +189,23 @@ def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*(each if each is tensor else torch.tensor(each, dtype=dtype) for each in args[:2]), *args[2:])
 
 
-def _kernel(op: Operator, form: str) -> Callable[..., Any]:
-    functional, called = overload(op.op), overload(form)
-    takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
-    is_others = not is_torchs(op.op)
-    takes_numbers = allows_numbers_as_tensors(form.partition(".")[0])
-    acts: dict[int, bool] = {}  # by dispatch keys
+def _kernel(op: Operator, name: str) -> Callable[..., Any]:
+    form, operator = Form(op, name), op.op
+    takes_two = form.takes_two
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         keyset, given = keyset.remove(KEY), args
         if takes_two and len(args) > 1 and isinstance(args[0 if isinstance(args[1], Tensor) else 1], NUMBERS):
             args = _with_tensors(args)
+        if not form.is_at_autograd(keyset):
+            return form.run(keyset, args, kwargs, args)
         current = here.current
-        rule = None if current is None else current.rules.get(op.op)
-        keys = keyset.raw_repr()
-        if keys not in acts:
-            acts[keys] = _is_at_autograd(form, keyset)
-
-        def run() -> Any:
-            if is_others:
-                return marked(lambda: called.redispatch(keyset, *args, **kwargs))
-            if given is not args and takes_numbers and acts[keys]:
-                with ExcludeDispatchKeyGuard(_KEYS):
-                    return called(*given, **kwargs)
-            return called.redispatch(keyset, *args, **kwargs)
-
-        if current is None or rule is None or not acts[keys]:
-            return run()
-
-        def native(arguments: Arguments) -> Any:
-            # With this pass suspended the overload runs as torch's own.
-            return functional(*op.args(arguments), **op.kwargs(arguments))
-
-        def again(arguments: Arguments) -> Any:
-            return called(*op.args(arguments), **op.kwargs(arguments))
-
-        call = Call(op, op.bind(args, kwargs), run, native, again, form != op.op)
+        rule = None if current is None else current.rules.get(operator)
+        if current is None or rule is None:
+            return form.run(keyset, args, kwargs, given)
         here.current = None
         try:
-            return current.run(rule, call)
+            return current.run(rule, Call(form, keyset, args, kwargs, given))
         finally:
             here.current = current
 

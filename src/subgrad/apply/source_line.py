@@ -21,7 +21,10 @@ _known: dict[CodeType, bool] = {}
 def user_frame() -> FrameType | None:
     """The innermost frame of the user's."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_the_users(frame):
+    while frame is not None:
+        known = _known.get(frame.f_code)  # asked here, since this is done for every operator
+        if known if known is not None else is_the_users(frame):
+            break
         frame = frame.f_back
     return frame
 

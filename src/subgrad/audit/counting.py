@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from math import inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from subgrad.apply import window_scan
+from subgrad.apply import corner_scan, window_scan
 from subgrad.apply.autograd_nodes import is_readable
+from subgrad.apply.operators import Operator
 from subgrad.apply.pass_kernels import Call
 from subgrad.audit.result import DECADES
 from subgrad.kernels.cuda_bitmask import is_dense
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.pooling_windows import of_call, regular
+from subgrad.kinks.rounded import rounded
 from subgrad.kinks.sets import Ball, Joint, Jump, Slopes, Ties
 from subgrad.torch_internals.autograd import below_autograd_and_views as values
 from subgrad.torch_internals.dispatcher import disable_autocast
@@ -37,36 +38,56 @@ def operators() -> tuple[str, ...]:
     return (*(op for op in KINKS.overloads if op != "where.self"), *COMPARISONS)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A kink that calls of an operator can meet, in words."""
 
     kind: str
     kink: str
     set: str
 
-    @classmethod
-    @cache
-    def of(cls, kink: Kink | None) -> Place:
-        if kink is None:
-            return cls("comparison", "self == other", "what the answer decides")
-        return cls(KINDS[type(kink.set)], kink.words, str(kink.set))
+
+@cache
+def place_of(kink: Kink) -> Place:
+    return Place(KINDS[type(kink.set)], kink.words, str(kink.set))
 
 
-@dataclass(frozen=True)
-class Found:
-    """What one call meets at one place. The tensors are counts on the device.
+COMPARED = Place("comparison", "self == other", "what the answer decides")
+
+
+class Sample(NamedTuple):
+    """Some entries of a call.
 
     Attributes:
-        beyond: of a sample of entries, how many are not on the kink, and how many are 10^k or further away from the
-            nearest one, for every k of ``DECADES``.
+        entries: copied, since the call may overwrite them.
+        corners: where the kinks are to which they may be near; None where the entries are themselves distances.
     """
 
-    place: Place
-    entries: int
-    hits: Tensor
-    near: Tensor | None = None
-    beyond: Tensor | None = None
+    entries: Tensor
+    corners: tuple[float, ...] | None = None
+
+
+class Found(NamedTuple):
+    """What one call meets. The tensors are counts on the device: they hold one place after the other, whatever their
+    shapes.
+
+    Attributes:
+        places: that it can meet.
+        entries: how many of them there are at each place.
+        hits, near: how many lie on it, and beside it.
+        sample: of its entries, from which to tell how far they are from the nearest place.
+    """
+
+    places: tuple[Place, ...]
+    entries: tuple[int, ...]
+    hits: Sequence[Tensor]
+    near: Sequence[Tensor] = ()
+    sample: Sample | None = None
+
+    def has_hits(self) -> bool:
+        return any(bool(each.any()) for each in self.hits)
+
+
+NOTHING = Found((), (), ())
 
 
 class NotLookedAt(Exception):  # noqa: N818
@@ -76,33 +97,101 @@ class NotLookedAt(Exception):  # noqa: N818
 def differentiated(call: Call) -> frozenset[str]:
     """The arguments that require grad, while autograd records."""
     if not torch.is_grad_enabled():
-        return frozenset()
-    tensors = ((name, call.arguments[name]) for name in call.op.tensor_names)
-    return frozenset(name for name, each in tensors if isinstance(each, Tensor) and each.requires_grad)
+        return _NONE
+    found = []
+    for name in call.op.tensor_names:
+        each = call.arguments[name]
+        if isinstance(each, Tensor) and each.requires_grad:
+            found.append(name)
+    return frozenset(found) if found else _NONE
 
 
-def found(call: Call, names: frozenset[str], ulps: int) -> list[Found]:
+_NONE: frozenset[str] = frozenset()
+
+
+def found(call: Call, names: frozenset[str], ulps: int) -> Found:
     """What a call meets at each of its places. Called before it runs, since it may overwrite its argument."""
-    given = [call.arguments[name] for name in call.op.tensor_names]
-    if not all(is_readable(each) for each in given if isinstance(each, Tensor)):
-        raise NotLookedAt(
-            "tensors that are no plain memory: compiled, transformed, captured or of a class of their own"
-        )
+    for name in call.op.tensor_names:
+        each = call.arguments[name]
+        if isinstance(each, Tensor) and not is_readable(each):
+            raise NotLookedAt(
+                "tensors that are no plain memory: compiled, transformed, captured or of a class of their own"
+            )
     with values(), disable_autocast():
+        corners = _corners(call)
+        if corners is not None:
+            return _at_corners(corners, call.arguments["self"], ulps)
         if call.op.op in COMPARISONS:
             return _compared(call.arguments, ulps)
-        kinks = applying(call, names)
-        _refuse_too_much(call)
-        distances = _beyond(kinks, call.arguments)
-        return [
-            Found(
-                Place.of(kink),
-                *_count(kink, call.arguments),
-                near=_near(kink, call.arguments, ulps) if ulps else None,
-                beyond=distances if index == 0 else None,
-            )
-            for index, kink in enumerate(kinks)
-        ]
+        return _at_kinks(applying(call, names), call, ulps)
+
+
+# Corners of operators of one tensor, which most calls are: their places depend on numbers alone.
+
+
+class Corners(NamedTuple):
+    """Where the corners of an operator lie, for its numbers."""
+
+    places: tuple[Place, ...]
+    at: tuple[float, ...]
+
+
+def _corners(call: Call) -> Corners | None:
+    """None for calls with kinks of another kind."""
+    op = call.op
+    if not op.has_corners or not call.arguments["self"].is_floating_point():
+        return None
+    numbers = [call.arguments[name] for name in op.argument_names if name != "self"]
+    return _corners_of(op.op, tuple(numbers), call.arguments["self"].dtype)
+
+
+@lru_cache(maxsize=1024)  # numbers may be other ones in every call
+def _corners_of(op: str, numbers: tuple[Any, ...], dtype: torch.dtype) -> Corners | None:
+    operator = Operator(op)
+    names = [name for name in operator.argument_names if name != "self"]
+    arguments = dict(zip(names, numbers, strict=True))
+    kinks = [kink for kink in operator.kinks if kink.applies(arguments, dtype)]
+    if not all(isinstance(kink.set, Slopes) for kink in kinks):
+        return None
+    at = tuple(rounded(kink.place_value(arguments, dtype), dtype) for kink in kinks)
+    return Corners(tuple(map(place_of, kinks)), at)
+
+
+def _at_corners(corners: Corners, x: Tensor, ulps: int) -> Found:
+    if not corners.at:
+        return NOTHING
+    entries = (x.numel(),) * len(corners.at)
+    hits, near = _equal(x, corners.at), ()
+    if ulps:
+        near = [_total([_beside(steps_between(each, at), ulps) for each in _split(x)]) for at in corners.at]
+    return Found(corners.places, entries, hits, near, Sample(_sample(x), corners.at))
+
+
+def _equal(x: Tensor, numbers: tuple[float, ...]) -> Sequence[Tensor]:
+    """How many entries equal each of some numbers."""
+    counts = corner_scan.count_at(x, numbers)
+    if counts is not None:
+        return [counts]
+    if x.numel() <= PIECE:
+        return [torch.count_nonzero(x == number) for number in numbers]
+    return [_total([torch.count_nonzero(each == number) for each in _split(x)]) for number in numbers]
+
+
+def _split(x: Tensor) -> Sequence[Tensor]:
+    return flat(x).split(PIECE)
+
+
+# All other kinks.
+
+
+def _at_kinks(kinks: list[Kink], call: Call, ulps: int) -> Found:
+    if not kinks:
+        return NOTHING
+    _refuse_too_much(call)
+    entries, hits = zip(*(_count(kink, call.arguments) for kink in kinks), strict=True)
+    near = [_near(kink, call.arguments, ulps) for kink in kinks] if ulps else ()
+    distances = _distances(kinks, call.arguments)
+    return Found(tuple(map(place_of, kinks)), entries, hits, near, None if distances is None else Sample(distances))
 
 
 def applying(call: Call, names: frozenset[str]) -> list[Kink]:
@@ -114,13 +203,13 @@ def applying(call: Call, names: frozenset[str]) -> list[Kink]:
     ]
 
 
-def _compared(arguments: Mapping[str, Any], ulps: int) -> list[Found]:
+def _compared(arguments: Mapping[str, Any], ulps: int) -> Found:
     one, other = arguments["self"], arguments["other"]
     if one is other:  # as `isnan` asks
-        return []
+        return NOTHING
     ties = (one == other) & (one.abs() != inf)  # what is masked with an infinity is not about to move
-    near = torch.count_nonzero((steps_between(one, other) <= ulps) & ~ties) if ulps else None
-    return [Found(Place.of(None), ties.numel(), torch.count_nonzero(ties), near)]
+    near = [torch.count_nonzero((steps_between(one, other) <= ulps) & ~ties)] if ulps else ()
+    return Found((COMPARED,), (ties.numel(),), [torch.count_nonzero(ties)], near)
 
 
 def _refuse_too_much(call: Call) -> None:
@@ -165,7 +254,7 @@ def _in_one_pass(arguments: Mapping[str, Any]) -> tuple[int, Tensor] | None:
 def _pieces(kink: Kink, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The call in pieces that are looked at one after the other."""
     if isinstance(kink.set, Slopes):
-        for piece in flat(arguments["self"]).split(PIECE):
+        for piece in _split(arguments["self"]):
             yield {**arguments, "self": piece}
     elif kink.op in ("_cdist_forward", "_euclidean_dist"):
         x1, x2 = arguments["x1"], arguments["x2"]
@@ -182,13 +271,13 @@ def _pieces(kink: Kink, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, A
 
 def flat(x: Tensor) -> Tensor:
     """All entries in a row, in whichever order they lie in memory."""
-    return x.detach().as_strided((x.numel(),), (1,)) if is_dense(x) else x.detach().reshape(-1)
+    return x.as_strided((x.numel(),), (1,)) if is_dense(x) else x.reshape(-1)
 
 
 # Beside a kink.
 
 
-def _near(kink: Kink, arguments: Mapping[str, Any], ulps: int) -> Tensor | None:
+def _near(kink: Kink, arguments: Mapping[str, Any], ulps: int) -> Tensor:
     """How many entries are within some units in the last place of a kink, and not on it."""
     if isinstance(kink.set, Slopes):
         pieces = _pieces(kink, arguments)
@@ -199,9 +288,13 @@ def _near(kink: Kink, arguments: Mapping[str, Any], ulps: int) -> Tensor | None:
     elif isinstance(kink.set, Ball):
         one, other = (steps_between(arguments[name], 0.0) for name in kink.set.candidates)
         steps = torch.maximum(one, other)
-    else:
-        return None
+    else:  # there is no such distance
+        return torch.zeros((), dtype=torch.int64, device=next(_tensors(arguments)).device)
     return _beside(steps, ulps)
+
+
+def _tensors(arguments: Mapping[str, Any]) -> Iterator[Tensor]:
+    return (each for each in arguments.values() if isinstance(each, Tensor))
 
 
 def _beside(steps: Tensor, ulps: int) -> Tensor:
@@ -226,17 +319,15 @@ def _rank(x: Tensor) -> Tensor:
 # How far away from the nearest kink.
 
 
-def _beyond(kinks: list[Kink], arguments: Mapping[str, Any]) -> Tensor | None:
-    """For corners and ties between tensors of one shape, of a sample of the entries."""
-    if not kinks or not all(isinstance(kink.set, Slopes | Ties) for kink in kinks):
+def _distances(kinks: list[Kink], arguments: Mapping[str, Any]) -> Tensor | None:
+    """For corners and ties between tensors of one shape, of a sample of the entries, to the nearest kink."""
+    if not all(isinstance(kink.set, Slopes | Ties) for kink in kinks):
         return None
     found = [_distance(kink, arguments) for kink in kinks]
     distances = [each for each in found if each is not None]
     if len(distances) < len(kinks):
         return None
-    nearest = torch.stack(distances).amin(0) if len(distances) > 1 else distances[0]
-    away = (nearest > 0)[:, None] & (nearest[:, None] >= _edges(nearest.device))
-    return torch.count_nonzero(away, dim=0)
+    return torch.stack(distances).amin(0) if len(distances) > 1 else distances[0]
 
 
 def _distance(kink: Kink, arguments: Mapping[str, Any]) -> Tensor | None:
@@ -250,11 +341,31 @@ def _distance(kink: Kink, arguments: Mapping[str, Any]) -> Tensor | None:
 
 
 def _sample(x: Tensor) -> Tensor:
+    """A copy of some entries, spread over all of them."""
     if not is_dense(x):
-        x = x.detach()[(0,) * max(0, x.ndim - 1)] if x.ndim > 1 and x.numel() else x.detach()
-    return flat(x)[:: max(1, x.numel() // SAMPLE)]
+        x = (x[(0,) * (x.ndim - 1)] if x.numel() else x).contiguous()
+    return torch.as_strided_copy(x, (min(x.numel(), SAMPLE),), (max(1, x.numel() // SAMPLE),))
 
 
-@cache
-def _edges(device: torch.device) -> Tensor:
-    return torch.tensor([0.0, *(10.0**k for k in DECADES)], device=device)
+def decades(samples: Sequence[Sample]) -> list[list[int]]:
+    """For each sample how many of its entries lie off the kinks in each decade of distance to the nearest one.
+
+    The first decade begins at the kink, those after it where ``DECADES`` say, and the last has no end.
+    """
+    alike: dict[Any, list[int]] = {}
+    for number, (entries, corners) in enumerate(samples):
+        alike.setdefault((corners, entries.device), []).append(number)
+    width = len(DECADES) + 1
+    counts = torch.zeros(len(samples) * width, dtype=torch.int64)
+    for (corners, _), numbers in alike.items():
+        parts = [samples[number].entries for number in numbers]
+        distances = torch.cat(parts).float().cpu()
+        if corners is not None:
+            distances = (distances.unsqueeze(1) - distances.new_tensor(corners)).abs().amin(1)
+        rows = torch.tensor(numbers).repeat_interleave(torch.tensor([len(part) for part in parts]))
+        places = rows * width + torch.bucketize(distances, _EDGES, right=True)
+        counts += torch.bincount(places[distances > 0], minlength=len(counts))  # neither hits nor nan
+    return counts.view(-1, width).tolist()
+
+
+_EDGES = torch.tensor([10.0**k for k in DECADES])

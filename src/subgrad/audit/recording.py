@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from subgrad.apply.pass_kernels import Call
 from subgrad.apply.source_line import user_frame
 from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.audit.call_site import Site
-from subgrad.audit.counting import Found, NotLookedAt, Place, differentiated, found, operators
+from subgrad.audit.counting import Found, NotLookedAt, Place, Sample, decades, differentiated, found, operators
 from subgrad.audit.modules import Modules
 from subgrad.audit.recomputing import Recomputed
 from subgrad.audit.result import Count, Row, ordered
@@ -25,6 +24,7 @@ from subgrad.kinks.kink import user_name
 from subgrad.torch_internals.autograd import current_graph_task_id
 
 LONGEST = 4096  # counts in a series; then two steps become one
+MOST = 4096  # samples that wait on their devices for the end of a step
 
 
 @dataclass
@@ -98,8 +98,9 @@ class Recording:
         self.is_on = True
         self.last: dict[str, float] = {}
         self._sites: dict[tuple[CodeType | None, int], Site] = {}
-        self._slots: dict[tuple[Key, Place], _Slot] = {}
-        self._pending: list[tuple[_Slot, str, Tensor]] = []
+        self._slots: dict[tuple[Key, tuple[Place, ...]], tuple[_Slot, ...]] = {}
+        self._counts: list[tuple[tuple[_Slot, ...], str, Sequence[Tensor]]] = []
+        self._samples: list[tuple[_Slot, Sample]] = []
 
     def run(self, rule: Any, call: Call) -> Any:
         # What formulas of backward call, while a graph is recorded of them, is not the program's.
@@ -111,19 +112,25 @@ class Recording:
         if not names or not self.is_on or is_compiling():  # what is traced does not run yet
             return call.run()
         frame = user_frame()
-        code, line = (None, 0) if frame is None else (frame.f_code, frame.f_lineno)
-        site = self._sites.get((code, line)) or self._sites.setdefault((code, line), Site.of(frame))
-        operator = user_name(call.op.op)
+        site, operator = self.site(frame), user_name(call.op.op)
         try:
             met = found(call, names, self.ulps)
         except Exception as error:  # whatever looking runs into, the program goes on
             why = str(error) if isinstance(error, NotLookedAt) else f"{type(error).__name__}: {error}"
             self.miss(f"{operator} at {site} was not looked at: {why}")
             return call.run()
+        code, line = (None, 0) if frame is None else (frame.f_code, frame.f_lineno)
         self._note((code, line, self.modules.path(), operator), site, met)
         if self.switches is None:
             return call.run()
         return self.switches.run(call, names, site, operator, met)
+
+    def site(self, frame: FrameType | None) -> Site:
+        key = (None, 0) if frame is None else (frame.f_code, frame.f_lineno)
+        known = self._sites.get(key)
+        if known is None:
+            known = self._sites[key] = Site.of(frame)
+        return known
 
     def miss(self, what: str) -> None:
         """Note what is not looked at, and so not covered by what is said of this step."""
@@ -135,36 +142,42 @@ class Recording:
             return _Again(self)
         return None if self.switches is None else Recomputed(self.switches)
 
-    def _note(self, key: Key, site: Site, met: Iterable[Found]) -> None:
-        for each in met:
-            slot = self._slots.get((key, each.place))
-            if slot is None:
-                slot = self._slots[key, each.place] = _Slot(site, key[2], key[3], each.place)
+    def _note(self, key: Key, site: Site, met: Found) -> None:
+        slots = self._slots.get((key, met.places))
+        if slots is None:
+            slots = self._slots[key, met.places] = tuple(_Slot(site, key[2], key[3], each) for each in met.places)
+        for slot, entries in zip(slots, met.entries, strict=True):
             slot.calls += 1
-            slot.entries += each.entries
-            self._pending.append((slot, "hits", each.hits))
-            if each.near is not None:
-                self._pending.append((slot, "near", each.near))
-            if each.beyond is not None:
-                self._pending.append((slot, "beyond", each.beyond))
+            slot.entries += entries
+        self._counts.append((slots, "hits", met.hits))
+        if met.near:
+            self._counts.append((slots, "near", met.near))
+        if met.sample is not None:
+            self._samples.append((slots[0], met.sample))
+            if len(self._samples) == MOST:
+                self._read_samples()
+
+    def _read_samples(self) -> None:
+        pending, self._samples = self._samples, []
+        for (slot, _), new in zip(pending, decades([sample for _, sample in pending]), strict=True):
+            slot.distances = [a + b for a, b in zip(slot.distances, new, strict=True)] if slot.distances else new
 
     def close(self, step: int) -> bool:
         """Read all that was counted in a step, at once; whether there was anything."""
-        pending, self._pending = self._pending, []
-        for (slot, what, _), numbers in zip(pending, read([count for *_, count in pending]), strict=True):
-            if what == "beyond":
-                away = [*numbers, 0]
-                bins = [one - other for one, other in pairwise(away)]
-                slot.distances = [a + b for a, b in zip(slot.distances or [0] * len(bins), bins, strict=True)]
-            else:
-                setattr(slot, what, getattr(slot, what) + numbers[0])
-        met = [(slot, count) for slot in self._slots.values() if (count := slot.close(step)) is not None]
+        pending, self._counts = self._counts, []
+        numbers = read([count for *_, counts in pending for count in counts])
+        for slots, what, _ in pending:
+            for slot in slots:
+                setattr(slot, what, getattr(slot, what) + next(numbers))
+        self._read_samples()
+        every = [slot for slots in self._slots.values() for slot in slots]
+        met = [(slot, count) for slot in every if (count := slot.close(step)) is not None]
         self.last = _summary(met)
         return bool(met)
 
     def rows(self) -> tuple[Row, ...]:
         found: dict[Any, Row] = {}
-        for row in (slot.row() for slot in self._slots.values() if slot.series):
+        for row in (slot.row() for slots in self._slots.values() for slot in slots if slot.series):
             found[row.key] = found[row.key].merged(row) if row.key in found else row
         return ordered(found.values())
 
@@ -193,12 +206,10 @@ def _summary(met: list[tuple[_Slot, Count]]) -> dict[str, float]:
     return told
 
 
-def read(counts: list[Tensor]) -> list[list[int]]:
-    """Counts from their devices, one transfer from each."""
-    found: dict[int, list[int]] = {}
-    for device in {count.device for count in counts}:
-        here = [(index, count) for index, count in enumerate(counts) if count.device == device]
-        numbers = iter(torch.cat([count.reshape(-1) for _, count in here]).tolist())
-        for index, count in here:
-            found[index] = [next(numbers) for _ in range(count.numel())]
-    return [found[index] for index in range(len(counts))]
+def read(counts: list[Tensor]) -> Iterator[int]:
+    """Counts from their devices, one transfer from each, all in one row."""
+    devices = list(dict.fromkeys(count.device for count in counts))
+    if len(devices) == 1:
+        return iter(torch.hstack(counts).tolist())
+    found = {device: read([count for count in counts if count.device == device]) for device in devices}
+    return (next(found[count.device]) for count in counts for _ in range(count.numel()))

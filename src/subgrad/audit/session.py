@@ -176,7 +176,7 @@ class Session:
     def _before_backward(self, run: Backward) -> bool:
         """Look at the graph of a backward that is about to run; in a step that compares, compare. It runs always."""
         if self._recording.is_on:
-            site, was = Site.of(user_frame()), here.current
+            site, was = self._recording.site(user_frame()), here.current
             self._recording.is_on, here.current = False, None
             try:
                 self._look_at(run, site)
@@ -190,11 +190,12 @@ class Session:
         recording, board = self._recording, self._recording.switches
         if not all(isinstance(each, Tensor) for each in run.tensors):
             return recording.miss(f"gradients at {site} could not be compared: they begin at edges of a graph")
-        walked = list(graphs.nodes(run.tensors))
-        hidden = graphs.compiled_code(walked)
+        walked = graphs.nodes(run.tensors)
+        others = graphs.not_of_torch(walked)
+        hidden = graphs.compiled_code(others)
         for words in hidden:
             recording.miss(f"gradients at {site} depend on {words}")
-        for name in graphs.own_gradients(walked):
+        for name in graphs.own_gradients(others):
             recording.notes[f"{name} has a backward of its own: kinks inside it are not counted"] = None
         if board is None:
             return

@@ -56,14 +56,14 @@ class Switchboard:
         self.lines: list[Line] = []
         self.made: set[Mark] = set()
 
-    def run(self, call: Call, names: frozenset[str], site: Site, operator: str, met: list[Found]) -> Any:
+    def run(self, call: Call, names: frozenset[str], site: Site, operator: str, met: Found) -> Any:
         """Run a call as it is; between gates, if it has hits at which the conventions differ.
 
         What cannot be called again, because it draws random numbers, is not among what was made: a graph that holds
         it is not seen as a whole.
         """
         before = next_sequence_nr()
-        if not self._differ(call, names) or not any(int(each.hits) for each in met):
+        if not self._differ(call, names) or not met.has_hits():
             out = call.run()
         elif call.op.op in RANDOM or forward_level() >= 0:
             return call.run()

@@ -1,9 +1,10 @@
 """Fast: torch's own fused kernels and bit masks, where they give the chosen gradient to the bit."""
 
-from subgrad.apply import dispatch, executors, window_scan
+from subgrad.apply import corner_scan, dispatch, executors, window_scan
 from subgrad.kernels.compiled_mask import CompiledMask
 from subgrad.kernels.cpu_where import CpuWhere
 from subgrad.kernels.cuda_bitmask import CudaBitmask, set_packed
+from subgrad.kernels.cuda_corner_scan import count_at
 from subgrad.kernels.cuda_corners import CudaCorners
 from subgrad.kernels.cuda_window_scan import OnCuda
 from subgrad.kernels.max_pool import MaxPool
@@ -15,4 +16,5 @@ __all__ = ["set_front", "set_packed"]
 # Asked before those that `dispatch` names: torch's own kernel, and the general rules.
 executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuWhere(), CompiledMask()]
 window_scan.offer_for_windows(OnCuda())
+corner_scan.offer(count_at)
 dispatch.fast_paths.append(fast_paths)

@@ -346,6 +346,24 @@ def look_ahead(
 
 
 @triton.jit
+def count_hits(
+    x_ptr, counts_ptr, size, first_bits, second_bits, PLACES: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Add up how many entries equal each of one or two numbers, which the type of the entries holds."""
+    at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    raw = tl.load(x_ptr + at, mask=inside, other=0.0)
+    x = _wide(raw)
+    hits = tl.sum((inside & (x == _number(first_bits, raw))).to(tl.int32), axis=0)
+    if hits > 0:  # most programs meet none, and need not wait for each other
+        tl.atomic_add(counts_ptr, hits.to(tl.int64))
+    if PLACES == 2:
+        others = tl.sum((inside & (x == _number(second_bits, raw))).to(tl.int32), axis=0)
+        if others > 0:
+            tl.atomic_add(counts_ptr + 1, others.to(tl.int64))
+
+
+@triton.jit
 def _divided(x, y):
     """Rounded to nearest, as torch divides."""
     return x / y if x.dtype == tl.float64 else tl.div_rn(x, y)

@@ -8,7 +8,6 @@ between them, nothing is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -52,7 +51,7 @@ def contradicted(call: Call, outputs: Sequence[tuple[int, Tensor]], is_entrywise
 
 def part_of(call: Call, names: Sequence[str], pick: Callable[[Tensor], Tensor]) -> Call:
     """The call with a part of some operands."""
-    return replace(call, arguments={**call.arguments, **{name: picked(call.arguments[name], pick) for name in names}})
+    return call.with_arguments({name: picked(call.arguments[name], pick) for name in names})
 
 
 def picked(tensor: Tensor, pick: Callable[[Tensor], Tensor]) -> Tensor:

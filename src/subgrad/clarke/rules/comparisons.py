@@ -7,7 +7,6 @@ little further on answers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -166,7 +165,7 @@ class Copysign(Pointwise):
 
 
 def _with_other(call: Call, other: Tensor) -> Call:
-    return replace(call, arguments={**call.arguments, "other": other})
+    return call.with_arguments({"other": other})
 
 
 class Jumping(Rule):
