@@ -31,10 +31,9 @@ CALLS: dict[str, dict[str, Any]] = {  # of which torch has the same values on CP
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_launch, "launch", launch)
-    monkeypatch.setattr(cuda_corner_scan, "launch", launch)
 
 
-def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any, warps: int = 4) -> None:
+def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any, warps: int) -> None:
     getattr(kernels, name)[programs,](*tensors, *numbers, *constants)
 
 
@@ -115,4 +114,6 @@ def test_entries_on_corners_are_counted(size: int, dtype: torch.dtype, places: t
     x[::7], x[1::9], x[-1] = 2.0, torch.nan, 0.1
     x[-2] = places[0]
     held = tuple(float(torch.tensor(place, dtype=dtype)) for place in places)
-    assert cuda_corner_scan.counted(x, held).tolist() == [int((x == place).sum()) for place in held]
+    wanted = [int((x == place).sum()) for place in held]
+    assert cuda_corner_scan.counted(x, held, together=False).tolist() == wanted
+    assert int(cuda_corner_scan.counted(x, held, together=True)) == sum(wanted)

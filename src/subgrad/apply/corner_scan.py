@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from torch import Tensor
 
-# How many entries equal each of some numbers, which the tensor's type holds: on the device, not synchronised. None for
-# tensors that it is not made for.
-Count = Callable[[Tensor, Sequence[float]], "Tensor | None"]
-_counts: list[Count] = []
+
+class ForCorners(Protocol):
+    def __call__(self, x: Tensor, places: Sequence[float], together: bool) -> Tensor | None:
+        """How many entries equal each of some numbers, which the tensor's type holds, or any of them ``together``.
+
+        On the device, not synchronised. None for tensors that it is not made for.
+        """
+        ...
 
 
-def offer(count: Count) -> None:
-    _counts.append(count)
+_for_corners: list[ForCorners] = []
 
 
-def count_at(x: Tensor, places: Sequence[float]) -> Tensor | None:
-    """How many entries lie at each place, if one pass can tell."""
-    return _counts[0](x, places) if _counts and x.is_cuda else None
+def offer_for_corners(shortcut: ForCorners) -> None:
+    _for_corners.append(shortcut)
+
+
+def count_at(x: Tensor, places: Sequence[float], together: bool = False) -> Tensor | None:
+    """How many entries lie at each place, or at any, if one pass can tell."""
+    return _for_corners[0](x, places, together) if x.is_cuda and _for_corners else None

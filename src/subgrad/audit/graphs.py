@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from subgrad.apply.graph_nodes import nodes, not_of_torch
 from subgrad.apply.marked_nodes import is_marked
 from subgrad.apply.operators import Operator
 from subgrad.kinks import KINKS
@@ -17,6 +18,20 @@ from subgrad.kinks.sets import Jump
 from subgrad.torch_internals.autograd import forward_class_of, names_of_saved, sequence_nr
 
 Mark = tuple[int, str]
+
+__all__ = [
+    "Mark",
+    "compiled_code",
+    "leaves",
+    "left_as_they_are",
+    "mark",
+    "marks_since",
+    "nodes",
+    "not_of_torch",
+    "own_gradients",
+    "saved_hooks",
+    "unwatched",
+]
 
 OURS = ("torch", "subgrad")
 # What calls answered in C++ record: the kinks of their operators, which are counted.
@@ -29,20 +44,6 @@ SCRIPTED = (
     "code that torch.jit has compiled, which is not seen; with PYTORCH_JIT=0 in the environment it runs as it is "
     "written, and is"
 )
-
-
-def nodes(tensors: Sequence[Tensor]) -> list[Any]:
-    """The nodes of a graph, each once."""
-    ahead: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
-    seen, found = set(ahead), []
-    while ahead:
-        node = ahead.pop()
-        found.append(node)
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                ahead.append(following)
-    return found
 
 
 def leaves(tensors: Sequence[Tensor], walked: Iterable[Any]) -> list[Tensor]:
@@ -71,22 +72,6 @@ def compiled_code(walked: Iterable[Any]) -> list[str]:
     walked = list(walked)
     found = {COMPILED: any(map(is_compiled, walked)), SCRIPTED: any(map(is_scripted, walked))}
     return [words for words, is_met in found.items() if is_met]
-
-
-_of_torch: set[type] = set()  # kinds of nodes that torch has for one operator each
-
-
-def not_of_torch(walked: Iterable[Any]) -> list[Any]:
-    """The nodes that are not those of torch's own operators: compiled code, and functions that somebody wrote."""
-    return [node for node in walked if type(node) not in _of_torch and not _is_of_torch(node)]
-
-
-def _is_of_torch(node: Any) -> bool:
-    """Whether a kind of nodes is torch's own; others share theirs, and have names besides."""
-    found = forward_class_of(node) is None and node.name().rpartition("::")[2] == type(node).__name__
-    if found:
-        _of_torch.add(type(node))
-    return found
 
 
 def own_gradients(walked: Iterable[Any]) -> list[str]:

@@ -85,7 +85,7 @@ class Arguments:
         self.leaves: list[Tensor] = leaves
 
     def program(self) -> Program:
-        leaves = [leaf.detach() for leaf in self.leaves]
+        leaves = [leaf if type(leaf) is Tensor and not leaf.requires_grad else leaf.detach() for leaf in self.leaves]
         return Program(self.call, leaves, self.line, trusts_custom=self.trust_custom)
 
     @property

@@ -16,5 +16,5 @@ __all__ = ["set_front", "set_packed"]
 # Asked before those that `dispatch` names: torch's own kernel, and the general rules.
 executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuWhere(), CompiledMask()]
 window_scan.offer_for_windows(OnCuda())
-corner_scan.offer(count_at)
+corner_scan.offer_for_corners(count_at)
 dispatch.fast_paths.append(fast_paths)

@@ -347,9 +347,13 @@ def look_ahead(
 
 @triton.jit
 def count_hits(
-    x_ptr, counts_ptr, size, first_bits, second_bits, PLACES: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, counts_ptr, size, first_bits, second_bits, PLACES: tl.constexpr, APART: tl.constexpr, INDEX: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Add up how many entries equal each of one or two numbers, which the type of the entries holds."""
+    """Add up how many entries equal each of one or two numbers, which the type of the entries holds.
+
+    The counts lie ``APART``, 0 to be added up too.
+    """
     at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     raw = tl.load(x_ptr + at, mask=inside, other=0.0)
@@ -360,7 +364,7 @@ def count_hits(
     if PLACES == 2:
         others = tl.sum((inside & (x == _number(second_bits, raw))).to(tl.int32), axis=0)
         if others > 0:
-            tl.atomic_add(counts_ptr + 1, others.to(tl.int64))
+            tl.atomic_add(counts_ptr + APART, others.to(tl.int64))
 
 
 @triton.jit

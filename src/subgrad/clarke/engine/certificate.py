@@ -380,7 +380,9 @@ def numbers(tensors: Sequence[Tensor]) -> list[float]:
     if all(each.is_cpu for each in tensors):  # where there is nothing to wait for
         return [each.item() for each in tensors]
     with values():
-        return torch.stack([each.reshape(()).to(tensors[0].device, torch.float64) for each in tensors]).tolist()
+        if any(each.shape or each.dtype != tensors[0].dtype or each.device != tensors[0].device for each in tensors):
+            tensors = [each.reshape(()).to(tensors[0].device, torch.float64) for each in tensors]
+        return torch.stack(list(tensors)).tolist()
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,11 @@ def random_direction(leaves: Sequence[Tensor], seed: int, products: bool = False
             generators[leaf.device] = torch.Generator(leaf.device).manual_seed(seed)
         generator, pair = generators[leaf.device], None
         if products and leaf.ndim > 1 and leaf.numel() > LARGE and leaf.is_contiguous():
-            pair = _drawn(leaf, leaf.shape[:1], generator), _drawn(leaf, leaf.shape[1:], generator)
-        found.append(_drawn(leaf, leaf.shape, generator) if pair is None else torch.tensordot(*pair, dims=0))
+            rows, columns = _drawn(leaf, (len(leaf) + leaf[0].numel(),), generator).split((len(leaf), leaf[0].numel()))
+            pair = rows, columns.view(leaf.shape[1:])
+            found.append(torch.outer(rows, columns).view(leaf.shape))
+        else:
+            found.append(_drawn(leaf, leaf.shape, generator))
         pairs.append(pair)
     direction = Direction(found)
     direction.pairs = pairs

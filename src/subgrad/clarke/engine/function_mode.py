@@ -38,6 +38,7 @@ from subgrad.clarke.functions.foreach import each_by_itself
 from subgrad.clarke.functions.not_differentiated import ONE_BY_ONE, is_harmless
 from subgrad.clarke.functions.rewritten import SPELLED
 from subgrad.clarke.functions.searchsorted import SEARCHES
+from subgrad.clarke.rules.normalisation import normalised
 from subgrad.torch_internals.transforms import peek_interpreter_stack
 
 HANDLERS: dict[str, Handler] = {**CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH_CUTS}
@@ -45,6 +46,8 @@ HANDLERS: dict[str, Handler] = {**CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH
 # With a direction that is a product these cost little in the tangent pass.
 CONVOLVE: dict[Any, Any] = {each: partial(convolved, each) for each in (torch.conv1d, torch.conv2d, torch.conv3d)}
 MULTIPLY: dict[Any, Any] = {torch.nn.functional.linear: linear, **CONVOLVE}
+
+BY_FORMULA = frozenset([*MULTIPLY, *FORMULAS, torch.nn.functional.batch_norm])
 
 # What is known of a function after its first call, so that later ones cost little.
 _handlers: dict[Any, Handler | None] = {}
@@ -70,10 +73,13 @@ class Watch(TorchFunctionMode):
                 with torch.inference_mode(False), torch.no_grad():  # inside of it there are no tangents
                     return self.__torch_function__(func, types, args, kwargs)
             if self.current.indices:
-                self.current.note_use((*args, *(kwargs or {}).values()))
-            found = self._by_formula(func, args, kwargs)
-            if found is not None:
-                return found
+                self.current.note_use(args)
+                if kwargs:
+                    self.current.note_use(kwargs.values())
+            if func in BY_FORMULA:
+                found = self._by_formula(func, args, kwargs)
+                if found is not None:
+                    return found
         elif self.looks:
             if func is torch.autograd.grad:
                 self.current.differentiates = True
@@ -115,10 +121,14 @@ class Watch(TorchFunctionMode):
 
     def _by_formula(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Some functions cost less by formulas of ours; inside `torch.func` transforms these see no tangents."""
+        if peek_interpreter_stack() is not None:
+            return None
         if func in MULTIPLY:
-            if (self.current.factors or func in CONVOLVE) and peek_interpreter_stack() is None:
+            if self.current.factors or func in CONVOLVE:
                 return MULTIPLY[func](self.current.factors, *args, **(kwargs or {}))
-        elif func in FORMULAS and not kwargs and peek_interpreter_stack() is None:
+        elif func is torch.nn.functional.batch_norm:
+            return normalised(self.current, args, kwargs or {})
+        elif not kwargs:
             return with_a_constant(func, args)
         return None
 

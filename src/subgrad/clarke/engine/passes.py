@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -25,11 +26,13 @@ class Rule:
 
     Attributes:
         is_site: whether there is anything to decide; other rules only change how a call is run, with ``around``.
+        is_replayed: whether that matters in a replay, which runs calls with torch's own derivatives.
         wholly: it has no forward mode of its own, and is run on a branch even where it meets no kink.
         is_entrywise: every entry of the result depends on one entry of each operand.
     """
 
     is_site: bool = True
+    is_replayed: bool = True
     wholly: bool = False
     is_entrywise: bool = False
 
@@ -171,9 +174,13 @@ def read(flags: list[Tensor | bool]) -> list[bool]:
     tensors = [flag for flag in flags if isinstance(flag, Tensor)]
     if all(flag.is_cpu for flag in tensors):  # where there is nothing to wait for
         return [bool(flag) for flag in flags]
-    device = next((flag.device for flag in tensors if flag.device.type != "cpu"), None)
-    found = iter(torch.stack([flag.to(device, torch.bool) for flag in tensors]).tolist() if tensors else [])
-    return [next(found) if isinstance(flag, Tensor) else flag for flag in flags]
+    device = next(flag.device for flag in tensors if flag.device.type != "cpu")
+    alike: dict[torch.dtype, list[Tensor]] = {}  # flags, and counts; those of one dtype are converted together
+    for flag in tensors:
+        alike.setdefault(flag.dtype, []).append(flag if flag.device == device else flag.to(device))
+    found = iter(torch.cat([torch.stack(each).to(torch.bool) for each in alike.values()]).tolist())
+    answers = {dtype: iter(list(islice(found, len(each)))) for dtype, each in alike.items()}
+    return [next(answers[flag.dtype]) if isinstance(flag, Tensor) else flag for flag in flags]
 
 
 @dataclass
@@ -323,7 +330,7 @@ class Decide:
         for each in args:
             if isinstance(each, list | tuple):
                 self.note_use(each)
-            elif isinstance(each, Tensor) and not each.is_floating_point() and _memory(each) in self.indices:
+            elif isinstance(each, Tensor) and not each.dtype.is_floating_point and _memory(each) in self.indices:
                 _, flag, line = self.indices.pop(_memory(each))
                 self.tied.append((torch.ones_like(flag), line))
                 if self.nearby is None:  # which would have answered
@@ -365,8 +372,12 @@ class Replay:
     is_forked: bool = False  # branches are needed again
     is_watched: bool = True  # as in the tangent pass
     keep: Callable[[Any], None] = _nothing
+    rules: Mapping[str, Rule] = field(init=False)
 
-    rules = RULES
+    def __post_init__(self) -> None:
+        # What is written into is known from the tangent pass, as is all that `Watch` tells.
+        left_out = () if self.is_watched else [op for op, rule in RULES.items() if not rule.is_replayed]
+        self.rules = {op: rule for op, rule in RULES.items() if op not in left_out} if left_out else RULES
 
     def run(self, rule: Rule, call: Call) -> Any:
         rule.keep(call, self.keep)
@@ -385,7 +396,7 @@ class Replay:
 
     def fork(self) -> Replay:
         self.is_forked = True
-        return Replay(self.script, self.place, is_forked=True)
+        return Replay(self.script, self.place, is_forked=True, is_watched=self.is_watched)
 
     def finish(self) -> None:
         if self.place != len(self.script):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.apply.graph_nodes import nodes, not_of_torch
 from subgrad.apply.marked_nodes import is_marked
 from subgrad.clarke.engine.certificate import (
     SEED_BESIDE,
@@ -81,17 +82,11 @@ def _require_scalar(value: Any) -> None:
 
 def _custom_functions(value: Tensor) -> list[str]:
     """A torch.autograd.Function that took part, if any: its derivative is what somebody says it is."""
-    seen, waiting = set(), [value.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
+    for node in not_of_torch(nodes([value])):
         written = forward_class_of(node)
         is_known = type(node).__name__ == "_NoopSaveInputsBackward" or is_marked(node)  # of checkpoints; has rows
         if written is not None and not is_known:
             return [f"{type(node).__name__.removesuffix('Backward')} at {defined_at(written.forward)}"]
-        seen.add(node)
-        waiting.extend(each for each, _ in node.next_functions)
     return []
 
 

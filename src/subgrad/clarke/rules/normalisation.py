@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from inspect import signature
 from typing import Any
 
 import torch
@@ -15,10 +16,13 @@ from subgrad.clarke.rules.fused_ops import Around
 from subgrad.torch_internals.dispatcher import batch_norm_impl_index
 
 aten = torch.ops.aten
+_derived = aten.native_batch_norm_backward.default
 
 
 class Normalised(Around):
     """The rule of `batch_norm` and `instance_norm`; ``training`` names the argument by which statistics are kept."""
+
+    is_replayed = False
 
     def __init__(self, training: str):
         self.training = training
@@ -29,40 +33,58 @@ class Normalised(Around):
                 keep(call.arguments[name])
 
     def around(self, call: Call, current: Any) -> Any:
-        if self.training == "training" and call.arguments["training"] and _is_simple(call.arguments["input"]):
-            return _normalised(call.arguments)
-        return call.run()
+        if not carries_tangents_alone() or self.training != "training" or not call.arguments["training"]:
+            return call.run()
+        x, weight, bias, eps, cudnn = (call.arguments[name] for name in _OF_VALUES)
+        return _normalised(x, weight, bias, eps, cudnn) if _is_simple(x) else call.run()
+
+
+_OF_VALUES = ("input", "weight", "bias", "eps", "cudnn_enabled")
+
+
+def normalised(current: Any, args: Any, kwargs: Any) -> Tensor | None:
+    """`torch.nn.functional.batch_norm` in the tangent pass; None if the rule of what it calls would not do this."""
+    given = {**_DEFAULTS, **dict(zip(_DEFAULTS, args, strict=False)), **kwargs}
+    x, weight, bias = given["input"], given["weight"], given["bias"]
+    if not given["training"] or type(x) is not Tensor or not _is_simple(x) or not carries_tangents_alone():
+        return None
+    if (
+        x.ndim < 2 or x.numel() <= x.shape[1] or all(tangent(each) is None for each in (x, weight, bias))
+    ):  # an error, or constant
+        return None
+    current.keep(given["running_mean"])
+    current.keep(given["running_var"])
+    return _normalised(x, weight, bias, given["eps"], torch.backends.cudnn.enabled)
+
+
+_DEFAULTS: dict[str, Any] = {
+    name: None if each.default is each.empty else each.default
+    for name, each in signature(torch.nn.functional.batch_norm).parameters.items()
+}
 
 
 def _is_simple(x: Tensor) -> bool:
     # In 16 bits statistics and data are of two dtypes: that is left to torch's own formula.
-    is_known = x.device.type in ("cpu", "cuda") and x.dtype in (torch.float32, torch.float64) and x.numel() > 0
-    return is_known and carries_tangents_alone()
+    return (x.is_cpu or x.is_cuda) and x.dtype in (torch.float32, torch.float64) and x.numel() > 0
 
 
-def _normalised(arguments: Any) -> Tensor:
+def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, cudnn_enabled: bool) -> Tensor:
     """Batch normalisation in the tangent pass, from torch's own kernels where its formula is of many operators.
 
     The derivative in the input is a symmetric matrix, so that the kernel of the backward pass computes it; that in the
     weight and the bias is the normalised input, scaled and shifted by their tangents.
     """
-    x, weight, bias, eps = (arguments[name] for name in ("input", "weight", "bias", "eps"))
-    moved, scaled, shifted = (tangent(each) for each in (x, weight, bias))
+    moved, scaled, shifted = tangent(x), tangent(weight), tangent(bias)
     with values():
         # What the plain run calls: values must be the same to the bit, or other entries tie.
-        out, mean, inverse, *_ = batch_norm_impl_index(
-            x, weight, bias, None, None, True, 0.0, eps, arguments["cudnn_enabled"]
-        )
+        out, mean, inverse, *_ = batch_norm_impl_index(x, weight, bias, None, None, True, 0.0, eps, cudnn_enabled)
         found = []
         if moved is not None:
-            wanted = [True, False, False]
-            found.append(
-                aten.native_batch_norm_backward(moved, x, weight, None, None, mean, inverse, True, eps, wanted)[0]
-            )
+            found.append(_derived(moved, x, weight, None, None, mean, inverse, True, eps, [True, False, False])[0])
         if scaled is not None or shifted is not None:
             scale, shift = (torch.zeros_like(mean) if each is None else each for each in (scaled, shifted))
-            variance = (inverse**-2).sub_(eps).clamp_(min=0)
-            found.append(aten.native_batch_norm(x, scale, shift, mean, variance, False, 0.0, eps)[0])
+            variance = inverse**-2  # with eps in it
+            found.append(torch.native_batch_norm(x, scale, shift, mean, variance, False, 0.0, 0.0)[0])
         further = reduce(Tensor.add_, found)  # nobody else has them
     return with_tangent(out, further)
 
@@ -70,8 +92,11 @@ def _normalised(arguments: Any) -> Tensor:
 class LayerNormalised(Around):
     """The rule of layer normalisation, in the same way."""
 
+    is_replayed = False
+
     def around(self, call: Call, current: Any) -> Any:
-        return _layer_normalised(call.arguments) if _is_simple(call.arguments["input"]) else call.run()
+        is_simple = carries_tangents_alone() and _is_simple(call.arguments["input"])
+        return _layer_normalised(call.arguments) if is_simple else call.run()
 
 
 def _layer_normalised(arguments: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.apply import corner_scan
 from subgrad.apply.autograd_nodes import Gate, through
-from subgrad.apply.operators import Operator
+from subgrad.apply.operators import operator
 from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.engine.passes import Decide, some
 from subgrad.clarke.rules.pointwise import Pointwise
 from subgrad.kinks import Kink
+from subgrad.kinks.rounded import rounded
 from subgrad.kinks.sets import Jump, Slopes
 
 BENT = ("relu", "abs", "leaky_relu", "hardtanh", "softshrink", "threshold", "clamp", "clamp_min", "clamp_max")
@@ -37,14 +39,19 @@ class Pieces:
 
 
 def _pieces(call: Call) -> Pieces:
-    return _pieces_of(call.op, tuple(call.arguments[name] for name in call.op.argument_names if name != "self"))
+    op, arguments = call.op, call.arguments
+    numbers = [arguments[name] for name in op.argument_names if name != "self"]
+    return _pieces_of(op.op, tuple(numbers), arguments["self"].dtype)
 
 
 @lru_cache(maxsize=1024)  # numbers may be other ones in every call
-def _pieces_of(op: Operator, numbers: tuple[Any, ...]) -> Pieces:
+def _pieces_of(name: str, numbers: tuple[Any, ...], dtype: torch.dtype) -> Pieces:
+    op = operator(name)
     arguments = dict(zip((name for name in op.argument_names if name != "self"), numbers, strict=True))
-    kinks = [kink for kink in op.kinks if kink.applies(arguments)]
-    corners = [(kink.place_value(arguments), kink.set.at(arguments)) for kink in kinks if isinstance(kink.set, Slopes)]
+    kinks = [kink for kink in op.kinks if kink.applies(arguments, dtype)]
+    places = [rounded(kink.place_value(arguments, dtype), dtype) for kink in kinks if isinstance(kink.set, Slopes)]
+    bends = [kink.set.at(arguments) for kink in kinks if isinstance(kink.set, Slopes)]
+    corners = list(zip(places, bends, strict=True))
     corners.sort(key=lambda corner: corner[0])
     sets = [each for _, each in corners]
     slopes = (sets[0].left_slope, *(each.right_slope for each in sets)) if sets else ()
@@ -57,11 +64,9 @@ class Bent(Pointwise):
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
         x, pieces = call.arguments["self"], _pieces(call)
-        if x.device.type != "cpu" or x.numel() == 0 or x.is_complex():
+        if x.numel() == 0 or x.is_complex():
             return super().hits(call, tol)
-        # The nearest entry is found faster there than all that lie on a corner; nan may hide one.
-        nearest = [((x - place) if place else x).abs().amin() for place in pieces.corners]
-        flags = [*(~(each > tol) for each in nearest), *(kink.hits(call.arguments).any() for kink in pieces.jumps)]
+        flags = [*_on_corners(x, pieces.corners, tol), *(kink.hits(call.arguments).any() for kink in pieces.jumps)]
         return reduce(torch.logical_or, flags) if flags else False
 
     def decide(self, call: Call, at: Decide) -> Tensor | None:
@@ -89,6 +94,16 @@ class Bent(Pointwise):
         with values():
             value, further = call.native(call.arguments), _scaled(moved, branch, slopes)
         return with_tangent(value, further)
+
+
+def _on_corners(x: Tensor, corners: tuple[float, ...], tol: float) -> list[Tensor]:
+    """Flags, of which one is set if an entry lies on a corner."""
+    if x.is_cpu:  # the nearest entry is found faster there than all that lie on a corner; nan may hide one
+        return [~(((x - place) if place else x).abs().amin() > tol) for place in corners]
+    count = corner_scan.count_at(x, corners, together=True) if tol == 0 else None
+    if count is not None:
+        return [count]
+    return [(x == place if tol == 0 else (x - place).abs() <= tol).any() for place in corners]
 
 
 def _above(x: Tensor, place: float, hit: Tensor, ahead: Tensor, tol: float) -> Tensor:

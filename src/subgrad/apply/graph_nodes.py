@@ -1,0 +1,40 @@
+"""The nodes of a graph, and which of them are not those of torch's own operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from subgrad.torch_internals.autograd import forward_class_of
+
+
+def nodes(tensors: Sequence[Tensor]) -> list[Any]:
+    """The nodes of a graph, each once."""
+    ahead: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
+    seen, found = set(ahead), []
+    while ahead:
+        node = ahead.pop()
+        found.append(node)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                ahead.append(following)
+    return found
+
+
+_of_torch: set[type] = set()  # kinds of nodes that torch has for one operator each
+
+
+def not_of_torch(walked: Iterable[Any]) -> list[Any]:
+    """The nodes that are not those of torch's own operators: compiled code, and functions that somebody wrote."""
+    return [node for node in walked if type(node) not in _of_torch and not _is_of_torch(node)]
+
+
+def _is_of_torch(node: Any) -> bool:
+    """Whether a kind of nodes is torch's own; others share theirs, and have names besides."""
+    found = forward_class_of(node) is None and node.name().rpartition("::")[2] == type(node).__name__
+    if found:
+        _of_torch.add(type(node))
+    return found
