@@ -67,7 +67,7 @@ class Values:
     def __init__(self, program: Program, ahead: Vector):
         self.program, self.ahead = program, ahead
         self.wide = program.may_be_widened
-        self.dtype = min((leaf.dtype for leaf in program.leaves), key=_digits, default=torch.float64)
+        self.dtype = min({leaf.dtype for leaf in program.leaves}, key=_digits, default=torch.float64)
         # Of the digits of single precision TensorFloat-32 uses as many as half precision has.
         self.precision = torch.float16 if self.dtype is torch.float32 and uses_tf32(program.leaves) else self.dtype
         self.known: dict[float, list[Tensor]] = {}

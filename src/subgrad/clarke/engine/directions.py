@@ -87,24 +87,30 @@ def linear(factors: Mapping[int, tuple[Tensor, Tensor]], input: Tensor, weight: 
     return _multiplied(F.linear, input, weight, bias, columns.unsqueeze(0), rows)
 
 
-def convolved(convolution: Any, factors: Mapping[int, tuple[Tensor, Tensor]], *args: Any, **kwargs: Any) -> Tensor:
+def convolved(
+    convolution: Any,
+    factors: Mapping[int, tuple[Tensor, Tensor]],
+    input: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    *settings: Any,
+    **named: Any,
+) -> Tensor:
     """`torch.conv1d`, `conv2d` and `conv3d` in the tangent pass."""
-    names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    pair = _factors(given["weight"], factors)
-    input, weight, bias = (given.pop(name, None) for name in names[:3])
-    if pair is None or given.get("groups", 1) != 1:
-        moved, turned = tangent(input), tangent(weight)
-        if turned is None or not carries_tangents_alone():
-            return convolution(*args, **kwargs)
-        if moved is None:
-            return _of_data(partial(convolution, **given), input, weight, bias, turned)
-        if given.get("groups", 1) != 1 or input.numel() > FEW or input.dtype != weight.dtype:
-            return convolution(*args, **kwargs)
-        return _of_both(partial(convolution, **given), input, weight, bias, moved, turned)
-    rows, kernel = pair
-    wide = rows.view(-1, *[1] * (kernel.ndim - 1))
-    return _multiplied(partial(convolution, **given), input, weight, bias, kernel.unsqueeze(0), wide)
+    given = {**dict(zip(("stride", "padding", "dilation", "groups"), settings, strict=False)), **named}
+    multiply, pair = partial(convolution, **given), _factors(weight, factors)
+    if pair is not None and given.get("groups", 1) == 1:
+        rows, kernel = pair
+        wide = rows.view(-1, *[1] * (kernel.ndim - 1))
+        return _multiplied(multiply, input, weight, bias, kernel.unsqueeze(0), wide)
+    moved, turned = tangent(input), tangent(weight)
+    if turned is None or not carries_tangents_alone():
+        return multiply(input, weight, bias)
+    if moved is None:
+        return _of_data(multiply, input, weight, bias, turned)
+    if given.get("groups", 1) != 1 or input.numel() > FEW or input.dtype != weight.dtype:
+        return multiply(input, weight, bias)
+    return _of_both(multiply, input, weight, bias, moved, turned)
 
 
 def _of_data(multiply: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Any, turned: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def tangent(tensor: Any) -> Tensor | None:
     """What a tensor carries in the tangent pass."""
     if not _here.carries or not isinstance(tensor, Tensor) or tensor.layout is not strided:
         return None
-    return parts(tensor)[1]
+    return unpack_dual(tensor, level=forward_level())[1]
 
 
 def parts(tensor: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -36,7 +36,9 @@ class Normalised(Around):
         if not carries_tangents_alone() or self.training != "training" or not call.arguments["training"]:
             return call.run()
         x, weight, bias, eps, cudnn = (call.arguments[name] for name in _OF_VALUES)
-        return _normalised(x, weight, bias, eps, cudnn) if _is_simple(x) else call.run()
+        if not _is_simple(x):
+            return call.run()
+        return _normalised(x, weight, bias, (tangent(x), tangent(weight), tangent(bias)), eps, cudnn)
 
 
 _OF_VALUES = ("input", "weight", "bias", "eps", "cudnn_enabled")
@@ -48,18 +50,16 @@ def normalised(current: Any, args: Any, kwargs: Any) -> Tensor | None:
     x, weight, bias = given["input"], given["weight"], given["bias"]
     if not given["training"] or type(x) is not Tensor or not _is_simple(x) or not carries_tangents_alone():
         return None
-    if (
-        x.ndim < 2 or x.numel() <= x.shape[1] or all(tangent(each) is None for each in (x, weight, bias))
-    ):  # an error, or constant
+    tangents = tangent(x), tangent(weight), tangent(bias)
+    if x.ndim < 2 or x.numel() <= x.shape[1] or all(each is None for each in tangents):  # an error, or a constant
         return None
     current.keep(given["running_mean"])
     current.keep(given["running_var"])
-    return _normalised(x, weight, bias, given["eps"], torch.backends.cudnn.enabled)
+    return _normalised(x, weight, bias, tangents, given["eps"], torch.backends.cudnn.enabled)
 
 
 _DEFAULTS: dict[str, Any] = {
-    name: None if each.default is each.empty else each.default
-    for name, each in signature(torch.nn.functional.batch_norm).parameters.items()
+    name: each.default for name, each in signature(torch.nn.functional.batch_norm).parameters.items()
 }
 
 
@@ -68,13 +68,15 @@ def _is_simple(x: Tensor) -> bool:
     return (x.is_cpu or x.is_cuda) and x.dtype in (torch.float32, torch.float64) and x.numel() > 0
 
 
-def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, cudnn_enabled: bool) -> Tensor:
+def _normalised(
+    x: Tensor, weight: Any, bias: Any, tangents: tuple[Tensor | None, ...], eps: float, cudnn_enabled: bool
+) -> Tensor:
     """Batch normalisation in the tangent pass, from torch's own kernels where its formula is of many operators.
 
     The derivative in the input is a symmetric matrix, so that the kernel of the backward pass computes it; that in the
     weight and the bias is the normalised input, scaled and shifted by their tangents.
     """
-    moved, scaled, shifted = tangent(x), tangent(weight), tangent(bias)
+    moved, scaled, shifted = tangents
     with values():
         # What the plain run calls: values must be the same to the bit, or other entries tie.
         out, mean, inverse, *_ = batch_norm_impl_index(x, weight, bias, None, None, True, 0.0, eps, cudnn_enabled)
