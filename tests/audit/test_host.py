@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
+from entered import frames
 from torch import Tensor, nn
 
 import subgrad
@@ -24,23 +22,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "leaky_relu": F.leaky_relu,
     "clamp": lambda x: x.clamp(-1, 1),
 }
-
-
-@contextmanager
-def frames() -> Iterator[list[str]]:
-    """The Python frames of this package that are entered."""
-    found: list[str] = []
-
-    def trace(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and "/subgrad/" in frame.f_code.co_filename:
-            found.append(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
-
-    before = sys.getprofile()
-    sys.setprofile(trace)
-    try:
-        yield found
-    finally:
-        sys.setprofile(before)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -56,19 +56,11 @@ class Form:
     """An operator in the form that is called, functional or in place: what is the same for all of its calls."""
 
     def __init__(self, op: Operator, form: str):
-        self.op, self.name = op, form
+        self.op = op
         self.functional, self.called = overload(op.op), overload(form)
         self.takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
         self.is_others = not is_torchs(op.op)
         self.takes_numbers = allows_numbers_as_tensors(form.partition(".")[0])
-        self.acts: dict[int, bool] = {}  # by dispatch keys
-
-    def is_at_autograd(self, keyset: Any) -> bool:
-        keys = keyset.raw_repr()
-        found = self.acts.get(keys)
-        if found is None:
-            found = self.acts[keys] = _is_at_autograd(self.name, keyset)
-        return found
 
     def run(self, keyset: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]) -> Any:
         """Torch's own; ``given`` is what was called with, where numbers have become tensors in ``args``."""
@@ -192,12 +184,16 @@ def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _kernel(op: Operator, name: str) -> Callable[..., Any]:
     form, operator = Form(op, name), op.op
     takes_two = form.takes_two
+    acts: dict[int, bool] = {}  # by dispatch keys
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         keyset, given = keyset.remove(KEY), args
         if takes_two and len(args) > 1 and isinstance(args[0 if isinstance(args[1], Tensor) else 1], NUMBERS):
             args = _with_tensors(args)
-        if not form.is_at_autograd(keyset):
+        keys = keyset.raw_repr()
+        if keys not in acts:
+            acts[keys] = _is_at_autograd(name, keyset)
+        if not acts[keys]:
             return form.run(keyset, args, kwargs, args)
         current = here.current
         rule = None if current is None else current.rules.get(operator)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.torch_internals.tensors import base_of, is_view, storage_pointer, storage_use_count
+from subgrad.torch_internals.tensors import base_of, foreach_copy_, is_view, storage_pointer, storage_use_count
 
 
 class WritesIntoArgument(Exception):  # noqa: N818
@@ -99,8 +99,16 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _write(pairs: Iterable[tuple[weakref.ref[Tensor], Tensor]]) -> None:
+    alive = [(tensor.detach(), value) for reference, value in list(pairs) if (tensor := reference()) is not None]
     with torch.no_grad():
-        for reference, value in list(pairs):
-            tensor = reference()
-            if tensor is not None:
-                tensor.detach().copy_(value)
+        if len({_memory(tensor) for tensor, _ in alive}) < len(alive):  # some share theirs, and order matters
+            for tensor, value in alive:
+                tensor.copy_(value)
+            return
+        alike: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}  # which are written at once
+        for tensor, value in alive:
+            tensors, values = alike.setdefault((tensor.dtype, tensor.device), ([], []))
+            tensors.append(tensor)
+            values.append(value)
+        for tensors, values in alike.values():
+            foreach_copy_(tensors, values)

@@ -85,10 +85,16 @@ def _normalised(
             found.append(_derived(moved, x, weight, None, None, mean, inverse, True, eps, [True, False, False])[0])
         if scaled is not None or shifted is not None:
             scale, shift = (torch.zeros_like(mean) if each is None else each for each in (scaled, shifted))
-            variance = inverse**-2  # with eps in it
-            found.append(torch.native_batch_norm(x, scale, shift, mean, variance, False, 0.0, 0.0)[0])
+            found.append(_scaled(x, scale, shift, mean, inverse))
         further = reduce(Tensor.add_, found)  # nobody else has them
     return with_tangent(out, further)
+
+
+def _scaled(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
+    """The data normalised by statistics that are known, scaled and shifted."""
+    if x.is_cuda:  # where an operator takes them as they are
+        return torch.batch_norm_elemt(x, scale, shift, mean, inverse, 0.0)
+    return torch.native_batch_norm(x, scale, shift, mean, inverse**-2, False, 0.0, 0.0)[0]
 
 
 class LayerNormalised(Around):
