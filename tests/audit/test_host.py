@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from entered import frames
+from fresh import run_fresh
 from torch import Tensor, nn
 
 import subgrad
@@ -24,33 +27,50 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_an_operator_takes_few_frames_where_it_is_recorded_and_none_between(name: str) -> None:
+def counted(name: str) -> tuple[int, int]:
+    """The frames that calls take in a step that is recorded, and in one that is not."""
     x = torch.randn(8, requires_grad=True)
 
-    def run() -> list[str]:
+    def run() -> int:
         inputs = [x * 1 for _ in range(CALLS)]
         with frames() as found:
             for each in inputs:
                 ACTIVATIONS[name](each)
-        return found
+        return len(found)
 
     with subgrad.audit(every=2) as audit:
         run()
         recorded = run()
         audit.step()
-        assert run() == []
-    assert len(recorded) <= 32 * CALLS
+        return recorded, run()
 
 
-def test_the_key_of_passes_is_on_in_recorded_steps_alone() -> None:
+def keys() -> list[bool]:
+    """Whether the key of passes is on, in steps of which one in three is recorded, and afterwards."""
     found = []
     with subgrad.audit(every=3) as audit:
         for _ in range(6):
             found.append(is_key_included(KEY))
             audit.step()
-    assert found == [True, False, False] * 2
-    assert not is_key_included(KEY)
+    return [*found, is_key_included(KEY)]
+
+
+def fresh(call: str) -> Any:
+    """Of this file, where no convention has put kernels beneath those of passes, and nothing is compiled."""
+    done = run_fresh(f"from audit import test_host; print(test_host.{call})")
+    assert done.returncode == 0, done.stderr
+    return literal_eval(done.stdout)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_operator_takes_few_frames_where_it_is_recorded_and_none_between(name: str) -> None:
+    recorded, between = fresh(f"counted({name!r})")
+    assert recorded <= 32 * CALLS
+    assert between == 0
+
+
+def test_the_key_of_passes_is_on_in_recorded_steps_alone() -> None:
+    assert fresh("keys()") == [True, False, False, True, False, False, False]
 
 
 def test_steps_that_end_inside_a_backward_are_recorded_from_their_beginning() -> None:
