@@ -14,6 +14,7 @@ from subgrad.apply.dispatch import install
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
+from subgrad.torch_internals.versions import COLUMN
 
 # Measured before any kernel of ours is registered in this process would be ideal, but tests share processes: so in one
 # of their own, see test_the_first_use_changes_nothing_for_those_who_do_not_use_it.
@@ -102,6 +103,39 @@ for convention in sys.argv[1:]:
 def test_only_what_a_convention_may_change_has_a_kernel(conventions: tuple[str, ...], printed: list[str]) -> None:
     done = run_fresh(FIRST_USE, *conventions)
     assert done.stdout.splitlines() == printed, done.stderr
+
+
+CHANGED = """
+import sys, torch, subgrad
+from subgrad.apply.dispatch import REGISTERED
+with subgrad.use(sys.argv[1]):
+    print(*{op.partition(".")[0].rstrip("_") for key, op in REGISTERED if key == "AutogradCPU"})
+"""
+
+
+@pytest.mark.parametrize("version", ["2.13", "2.14"])
+def test_conventions_named_after_versions_leave_alone_what_they_have_in_common(version: str) -> None:
+    """Up to 2.13 torch's own forward mode of some disagrees with its reverse mode."""
+    done = run_fresh(CHANGED, f"torch-{version}")
+    changed = {op for op in done.stdout.split() if "foreach" not in op}
+    all_changed = {"clamp", "clamp_min", "clamp_max", "fmax", "fmin"}
+    assert changed == (set() if version == COLUMN == "2.14" else all_changed), done.stderr
+
+
+IN_PYTHON = """
+import torch, torch._decomp, torch._refs, torch._meta_registrations
+from subgrad.apply import dispatch
+from subgrad.kinks.overloads import overload
+forms = {form for op in dispatch.OPERATORS for form in (op.op, op.in_place) if form}
+print(*sorted(form for form in forms if torch._C.DispatchKey.Autograd in overload(form).py_kernels))
+"""
+
+
+def test_the_operators_with_python_kernels_besides_are_those_that_are_named() -> None:
+    from subgrad.apply.dispatch import ALSO_IN_PYTHON
+
+    done = run_fresh(IN_PYTHON)
+    assert tuple(done.stdout.split()) == ALSO_IN_PYTHON, done.stderr
 
 
 @pytest.mark.parametrize("op", KINKS.entrywise)

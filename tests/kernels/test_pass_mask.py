@@ -30,6 +30,7 @@ def test_every_pattern(passes: tuple[float, ...], corners: int) -> None:
     cotangent = torch.tensor([1.0, -2.0, 3.0, float("inf"), float("nan"), 4.0, 5.0, 6.0])
     said = mask.compare(X, -1.0, 1.0)
     found = torch.where(said, 0, cotangent) if mask.says_who_is_blocked else torch.where(said, cotangent, 0)
+    assert torch.equal(mask.compare(X, -1.0, 1.0, out=torch.empty_like(X)), said.float())
     wanted = [weights[region] for region in REGIONS]
     torch.testing.assert_close(found, torch.where(torch.tensor(wanted) == 1, cotangent, 0), equal_nan=True)
 

@@ -201,9 +201,15 @@ def _without_indices(op: Operator, key: str) -> tuple[str, ...]:
     return WITHOUT_INDICES.get(op.op, ()) if executors.gain(op.op, key) else ()
 
 
+# Of torch's own operators those that have a Python kernel of autograd besides, for shapes that are symbols.
+ALSO_IN_PYTHON = ("softshrink",)
+
+
 def _original(op: str, key: str) -> Callable[..., Any]:
-    """Torch's own kernel. Where it has a Python one besides, for shapes that are symbols, compiling means that one."""
+    """Torch's own kernel; where there is a Python one besides, compiling means that one."""
     kernel, python_kernels = torch.library.get_kernel(qualified(op), key).call_boxed, overload(op).py_kernels
+    if is_torchs(op) and op not in ALSO_IN_PYTHON:
+        return kernel
 
     def original(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if python_kernels and is_key_included(DispatchKey.PythonDispatcher):

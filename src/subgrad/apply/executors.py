@@ -45,7 +45,7 @@ def gain(op: str, key: str) -> bool:
 
 MOST = 4096  # kinds of calls that are remembered; bounds may change with every call
 Found = tuple[Convention, Plan, int, Run]  # the plan under a convention, the number of the executor, and how it runs it
-_found: dict[tuple[Any, ...], Found] = {}
+_found: dict[tuple[Any, ...] | None, Found] = {}
 _sizes: list[Callable[[], int]] = []
 when_forgotten: list[Callable[[], None]] = []  # who remembers what executors answered
 
@@ -53,7 +53,10 @@ when_forgotten: list[Callable[[], None]] = []  # who remembers what executors an
 def run(call: Call) -> Any:
     """Run a call as calls like it have been run before; a new kind is planned, and an executor found."""
     key = _key(call)
-    known = None if key is None else _found.get(key)
+    try:
+        known = _found.get(key)
+    except TypeError:  # symbols and lists in it are not hashable
+        key = known = None
     if known is None:
         known = find(call)
         if key is not None:
@@ -105,16 +108,13 @@ def _key(call: Call) -> tuple[Any, ...] | None:
             size = each.numel()
             if type(size) is not int:
                 return None
-            key += (type(each), each.dtype, each.requires_grad, *[size >= smallest() for smallest in _sizes])
+            key += (type(each), each.dtype, each.requires_grad)
+            for smallest in _sizes:
+                key.append(size >= smallest())
         elif isinstance(each, list):
             key.append(tuple(each))
         else:  # 0.0 and -0.0, which are equal and not the same, are told apart by their names
             key.append(each or str(each))
     if call.kwargs:
         key.append(tuple(call.kwargs.items()))
-    found = tuple(key)
-    try:
-        hash(found)
-    except TypeError:
-        return None
-    return found
+    return tuple(key)

@@ -131,12 +131,22 @@ def _may_change(kink: Kink, convention: Convention) -> bool:
     choice = convention.choice(kink)
     if isinstance(kink.set, Jump) or choice == "torch" or (choice == "pass-through" and kink.family != "clamp"):
         return False
+    if choice in VERSIONS:
+        return kink.torch_picks(str(choice).removeprefix("torch-")) != kink.torch_picks(COLUMN) or _modes_differ(kink)
     if isinstance(kink.set, Joint):
         return is_shared(convention, Spot.of(kink, {}, kink.set.candidates))
     if not isinstance(kink.set, Slopes) or not isinstance(choice, str) or kink.numbers:
         return True
     spot = Spot.of(kink, {}, kink.set.candidates)
     return convention.element(spot) != torch_element(spot, COLUMN)
+
+
+def _modes_differ(kink: Kink) -> bool:
+    """Whether torch's forward mode takes another element than its reverse mode: `fmax`, and `clamp` between tensors.
+
+    They agree since 2.14, which changed these rows.
+    """
+    return COLUMN == "2.13" and isinstance(kink.set, Ties) and isinstance(kink.torch, Mapping)
 
 
 def is_shared(convention: Convention, spot: Spot) -> bool:
@@ -191,8 +201,7 @@ def _plan(
         is_torchs_own = element is None or (
             native is not None
             and all(_equal(element.get(name), native.get(name)) for name in names)
-            # Between tensors torch's forward mode may disagree with its reverse mode: fmax and clamp up to 2.13.
-            and not (forward_mode and isinstance(kink.set, Ties))
+            and not (forward_mode and _modes_differ(kink))
             and (convention.choice(kink) in VERSIONS or is_exact)
         )
         if element is None or is_torchs_own:

@@ -2,7 +2,7 @@
 
 from subgrad.apply import corner_scan, dispatch, executors, window_scan
 from subgrad.kernels.compiled_mask import CompiledMask
-from subgrad.kernels.cpu_where import CpuWhere
+from subgrad.kernels.cpu_mask import CpuMask
 from subgrad.kernels.cuda_bitmask import CudaBitmask, set_packed
 from subgrad.kernels.cuda_corner_scan import count_at
 from subgrad.kernels.cuda_corners import CudaCorners
@@ -14,7 +14,7 @@ from subgrad.kernels.native.planner import fast_paths
 __all__ = ["set_front", "set_packed"]
 
 # Asked before those that `dispatch` names: torch's own kernel, and the general rules.
-executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuWhere(), CompiledMask()]
+executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuMask(), CompiledMask()]
 window_scan.offer_for_windows(OnCuda())
 corner_scan.offer_for_corners(count_at)
 dispatch.fast_paths.append(fast_paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -50,13 +51,23 @@ class Mask:
         """A comparison with nan is false: so comparisons say who passes, or who does not, according to nan."""
         return self.passes[-1]
 
-    def compare(self, x: Tensor, low: Tensor | float, high: float) -> Tensor:
-        """Who passes, or who does not."""
+    @cached_property
+    def passes_what_stays(self) -> bool:
+        """Of a clamp, whether those entries pass that it leaves as they are: one comparison, with its value."""
+        _, on_low, between, on_high, _, nan = self.passes
+        return on_low and on_high == between and not nan
+
+    def compare(self, x: Tensor, low: Tensor | float, high: float, out: Tensor | None = None) -> Tensor:
+        """Who passes, or who does not; as ones and zeros where that is written into numbers."""
         _, on_low, between, on_high, above, nan = self.passes
         table = _IS_BLOCKED if nan else _PASSES
-        mask = table[on_low, between](x, low)
+        mask = table[on_low, between](x, low, out=out)
         if between == above:  # there is one corner
             return mask
         # Between two corners both must hold for the narrower side, either for the wider one.
-        join = torch.logical_and if between != nan else torch.logical_or
-        return join(mask, table[on_high, above](x, high))
+        both = between != nan
+        other = table[on_high, above](x, high, out=None if out is None else torch.empty_like(out))
+        if out is None:
+            return torch.logical_and(mask, other) if both else torch.logical_or(mask, other)
+        # The same for ones and zeros, and vectorised.
+        return torch.minimum(mask, other, out=out) if both else torch.maximum(mask, other, out=out)

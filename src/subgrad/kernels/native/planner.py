@@ -19,7 +19,7 @@ from subgrad.apply.plan import Plan
 from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.conventions import Convention
 from subgrad.kernels import cuda_bitmask
-from subgrad.kernels.cpu_where import CLAMPS
+from subgrad.kernels.cpu_mask import CLAMPS
 from subgrad.kernels.cuda_bitmask import keeps_result, packing_of
 from subgrad.kernels.max_pool import pooling_of
 from subgrad.kernels.native.build import built

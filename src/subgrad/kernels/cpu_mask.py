@@ -1,0 +1,71 @@
+"""On the CPU, without the C++ part: clamps, and selections against a constant, by a mask of zeros and ones.
+
+Torch's `threshold_backward` lets entries through where a second tensor lies above a number, as an operator that has
+itself for a derivative: one kernel each way, of any order, and no Python in backward. Unlike `where` it is vectorised.
+The mask takes as many bytes as the input, which torch would keep.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import isnan
+from typing import Any
+
+import torch
+
+from subgrad.apply.autograd_nodes import is_memory, overwritten
+from subgrad.apply.call import Call
+from subgrad.apply.executors import Run
+from subgrad.apply.plan import Plan
+from subgrad.kernels.pass_mask import Mask
+from subgrad.kernels.piecewise import STRAIGHT, coding_of, only_given, rows_between
+from subgrad.torch_internals.autograd import below_autograd_and_views as values
+from subgrad.torch_internals.autograd import forward_level
+
+CLAMPS = ("clamp", "clamp_min", "clamp_max")
+_let_through = torch.ops.aten.threshold_backward.default
+
+
+class CpuMask:
+    """See `Executor`. For operators whose entries pass or do not, and of which torch has no second derivative."""
+
+    def accepts(self, plan: Plan, call: Call) -> Run | None:
+        x, op, rows = call.args[0], call.op.op, rows_between(call.op.op)
+        if not plan.choices or not (rows or op in CLAMPS) or forward_level() >= 0:
+            return None
+        if plan.names != {"self"} or not x.is_cpu or not is_memory(x):
+            return None
+        second = only_given(rows, call.arguments) if rows else ""
+        if second is None:
+            return None
+        row, position = rows[second] if second else STRAIGHT[op], 0
+        if second:
+            place, position = call.arguments[second], call.op.argument_names.index(second)
+            if not is_memory(place) or place.dtype is not x.dtype or place.device != x.device:
+                return None
+        low, high, _ = row.numbers(call.arguments)
+        coding = None if isnan(low) or isnan(high) else coding_of(row, plan, call.arguments, ("self",))
+        mask = coding and Mask.of(coding, plan)
+        return mask and partial(_run, getattr(torch, op.partition(".")[0]), mask, position, low, high)
+
+    def gains(self, op: str, key: str) -> bool:
+        return False
+
+
+def _run(function: Any, mask: Mask, position: int, low: float, high: float, call: Call) -> Any:
+    """The position is that of the tensor with which entries are compared; 0 if they are compared with numbers."""
+    args, kwargs, place = call.args, call.kwargs, low
+    x = args[0]
+    if position:
+        place = args[position]  # where it is nan torch does as where `self` is, and so do comparisons
+        if place.ndim and place.shape != x.shape:
+            return NotImplemented
+    with values():
+        if mask.passes_what_stays and not position:
+            said = function(*args, **kwargs).eq_(x)
+        else:
+            said = mask.compare(x, place, high, out=torch.empty_like(x))
+    out = _let_through(x, said.neg_(), -0.5) if mask.says_who_is_blocked else _let_through(x, said, 0.5)
+    with values():
+        function(*args, out=out, **kwargs)
+    return overwritten(x, out) if call.in_place else out
