@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.torch_internals.autograd import dims_removed_by
+
 Gradients = tuple[Tensor | None, ...]
 
 
@@ -27,8 +29,7 @@ def is_nan(tensors: Sequence[Tensor | None]) -> bool:
 def spare_dead_entries(value: Tensor) -> None:
     """Let a backward from here take products of 0 and a slope that is nan for 0, at every operator."""
     for node in _nodes(value):
-        reduced, keeps = getattr(node, "_saved_dim", None), getattr(node, "_saved_keepdim", True)
-        node.register_hook(partial(_without_dead, reduced if keeps is False else None))
+        node.register_hook(partial(_without_dead, dims_removed_by(node)))
 
 
 def _nodes(value: Tensor) -> Iterator[Any]:
