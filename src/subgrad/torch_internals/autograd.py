@@ -68,3 +68,8 @@ def names_of_saved(kind: type) -> tuple[str, ...]:
 def has_saved_result(node: Any) -> bool:
     """Whether a node has kept the result of its operator, and not the input."""
     return hasattr(node, "_saved_result")
+
+
+def dims_left_out(node: Any) -> Any:
+    """The dimensions over which the operator of a node has reduced, if its result lacks them; None for all others."""
+    return getattr(node, "_saved_dim", None) if getattr(node, "_saved_keepdim", True) is False else None

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.torch_internals.autograd import dims_left_out
 from subgrad.torch_internals.tensors import foreach_norm
 
 Gradients = tuple[Tensor | None, ...]
@@ -40,8 +41,7 @@ def _has_nan(tensors: list[Tensor]) -> Tensor:
 def spare_dead_entries(value: Tensor) -> None:
     """Let a backward from here take products of 0 and a slope that is nan for 0, at every operator."""
     for node in _nodes(value):
-        reduced, keeps = getattr(node, "_saved_dim", None), getattr(node, "_saved_keepdim", True)
-        node.register_hook(partial(_without_dead, reduced if keeps is False else None))
+        node.register_hook(partial(_without_dead, dims_left_out(node)))
 
 
 def _nodes(value: Tensor) -> Iterator[Any]:
