@@ -65,11 +65,11 @@ def names_of_saved(kind: type) -> tuple[str, ...]:
     return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
 
 
-def dims_removed_by(node: Any) -> int | tuple[int, ...] | None:
-    """The dimensions along which the operator of a node has reduced, if its result lacks them."""
-    return None if getattr(node, "_saved_keepdim", True) else getattr(node, "_saved_dim", None)
-
-
 def has_saved_result(node: Any) -> bool:
     """Whether a node has kept the result of its operator, and not the input."""
     return hasattr(node, "_saved_result")
+
+
+def dims_left_out(node: Any) -> Any:
+    """The dimensions over which the operator of a node has reduced, if its result lacks them; None for all others."""
+    return getattr(node, "_saved_dim", None) if getattr(node, "_saved_keepdim", True) is False else None

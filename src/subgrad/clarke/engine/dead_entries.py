@@ -15,21 +15,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.torch_internals.autograd import dims_removed_by
+from subgrad.torch_internals.autograd import dims_left_out
+from subgrad.torch_internals.tensors import foreach_norm
 
 Gradients = tuple[Tensor | None, ...]
 
 
 def is_nan(tensors: Sequence[Tensor | None]) -> bool:
     """Whether any entry is, read from the device once."""
-    found = [each.isnan().any() for each in tensors if each is not None and each.numel()]
+    alike: dict[Any, list[Tensor]] = {}
+    for each in tensors:
+        if each is not None and each.numel():
+            alike.setdefault((each.dtype, each.device, each.layout), []).append(each.detach())
+    found = [_has_nan(some) for some in alike.values()]
     return bool(torch.stack([each.to(found[0].device) for each in found]).any()) if found else False
+
+
+def _has_nan(tensors: list[Tensor]) -> Tensor:
+    """Of tensors that are alike. A sum of sizes is nan where one of them is, and nowhere else."""
+    if tensors[0].layout is torch.strided and tensors[0].is_floating_point():
+        return torch.stack(foreach_norm(tensors, 1)).isnan().any()
+    return torch.stack([each.isnan().any() for each in tensors]).any()
 
 
 def spare_dead_entries(value: Tensor) -> None:
     """Let a backward from here take products of 0 and a slope that is nan for 0, at every operator."""
     for node in _nodes(value):
-        node.register_hook(partial(_without_dead, dims_removed_by(node)))
+        node.register_hook(partial(_without_dead, dims_left_out(node)))
 
 
 def _nodes(value: Tensor) -> Iterator[Any]:
