@@ -40,14 +40,21 @@ POOLINGS: dict[str, tuple[str, Call]] = {
     "adaptive_max_pool2d, uneven": ("image", lambda x: F.adaptive_max_pool2d(x, x.shape[-1] // 3)),
     "max_pool3d(2)": ("space", lambda x: F.max_pool3d(x, 2)),
     "max_pool3d(3, 2, 1)": ("space", lambda x: F.max_pool3d(x, 3, 2, 1)),
+    "max_pool2d(9, 8, 4)": ("image", lambda x: F.max_pool2d(x, 9, 8, 4)),
+    "max_pool2d(13, 1, 6)": ("map", lambda x: F.max_pool2d(x, 13, 1, 6)),
+    "adaptive_max_pool1d(1)": ("line", lambda x: F.adaptive_max_pool1d(x, 1)),
+    "adaptive_max_pool2d(1)": ("image", lambda x: F.adaptive_max_pool2d(x, 1)),
+    "adaptive_max_pool3d(1)": ("space", lambda x: F.adaptive_max_pool3d(x, 1)),
     "adaptive_max_pool3d, uneven": ("space", lambda x: F.adaptive_max_pool3d(x, (x.shape[-3] // 2, 9, 9))),
 }
 SHAPES = {
     ("cuda", "line"): [(128, 64, 12544)],
     ("cuda", "image"): [(128, 64, 112, 112)],
+    ("cuda", "map"): [(32, 512, 20, 20)],
     ("cuda", "space"): [(16, 32, 16, 56, 56)],
     ("cpu", "line"): [(16, 64, 1024), (2, 4, 64)],
     ("cpu", "image"): [(8, 16, 56, 56), (2, 3, 8, 8)],
+    ("cpu", "map"): [(2, 32, 20, 20)],
     ("cpu", "space"): [(2, 8, 8, 28, 28)],
 }
 TIES = ("after relu", "all", "none")
@@ -81,7 +88,7 @@ class Case:
 
 def cases(device: str, only: str) -> Iterator[Case]:
     for name, (kind, _) in POOLINGS.items():
-        if only not in name:
+        if not any(each in name for each in only.split("|")):
             continue
         for shape in SHAPES[device, kind]:
             for dtype in (torch.bfloat16, torch.float32) if device == "cuda" else (torch.float32,):
@@ -172,7 +179,7 @@ def compare_tiles(turns: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", default="", help="calls whose names hold this")
+    parser.add_argument("--only", default="", help="calls whose names hold this, or one of several between |")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--tiles", action="store_true", help="compare the tiles of the kernels instead")
     parser.add_argument("--json", type=Path)

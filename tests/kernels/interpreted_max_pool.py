@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from kernels.calls import assert_same_bits, cotangent
-from kernels.windows import ALL_POOLINGS, LAYOUTS, arguments_of, input_of, pooled_with_indices
+from kernels.windows import ALL_POOLINGS, LARGE, LAYOUTS, arguments_of, input_of, pooled_with_indices
 from torch import Tensor
 
 import subgrad
@@ -21,11 +21,11 @@ from subgrad.kernels import triton_max_pool as kernels
 CASES = [(name, layout, torch.float32) for name in ALL_POOLINGS for layout in LAYOUTS]
 CASES += [
     (name, layout, dtype)
-    for name in ("overlapping", "adaptive")
+    for name in ("overlapping", "adaptive", "more entries than bits")
     for layout in LAYOUTS
     for dtype in (torch.float16, torch.float64)
 ]
-FEW = ("side by side", "overlapping", "adaptive", "in space, overlapping")
+FEW = ("side by side", "overlapping", "adaptive", "in space, overlapping", *LARGE)
 # More positions and planes, or channels, than a program does, and some left over.
 MORE_THAN_A_PROGRAM = {torch.contiguous_format: (3, 5, 21, 25), torch.channels_last: (2, 131, 7, 9)}
 
@@ -83,7 +83,7 @@ def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
     assert_same_bits(*(torch.autograd.grad(out, x, v)[0] for out in (values, wanted)))
 
 
-@pytest.mark.parametrize("name", ["side by side", "overlapping", "spread out", "adaptive", "in space, overlapping"])
+@pytest.mark.parametrize("name", ["side by side", "overlapping", "spread out", "adaptive", *LARGE])
 def test_second_derivatives_are_those_of_the_plain_rule(name: str) -> None:
     x = input_of(name, torch.float64, "cpu", "contiguous").nan_to_num(0.25).requires_grad_()
     found, _ = shared(x, name)

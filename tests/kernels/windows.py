@@ -28,7 +28,14 @@ ALL_POOLINGS: dict[str, tuple[Any, ...]] = {
     "in space": ([2, 2, 2], [], [0], [1], False),
     "in space, overlapping": ([3, 3, 3], [2, 2, 2], [1, 1, 1], [1, 1, 1], True),
     "in space, adaptive": ([2, 4, 5],),
+    "more entries than bits": ([9, 9], [2, 3], [4, 4], [1, 1], True),
+    "more entries than bits, spread out": ([9, 8], [1, 1], [4, 4], [1, 2], False),
+    "very far apart": ([1, 1], [8, 9], [0, 0], [1, 1], False),
+    "one window": ([1, 1],),
+    "in space, more entries than bits": ([5, 5, 5], [1, 2, 3], [2, 2, 2], [1, 1, 1], True),
+    "in space, adaptive, large": ([1, 4, 1],),
 }
+LARGE = list(ALL_POOLINGS)[-6:]
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 

@@ -7,20 +7,17 @@ compiling, nor under `vmap`) and none tie, the native result is returned as it i
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
-from math import inf, prod
+from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from subgrad.apply import large_windows
 from subgrad.apply.autograd_nodes import (
     Gate,
     alias,
     are_known_absent,
     below_autograd,
-    is_readable,
     outer_levels,
     same,
     through,
@@ -29,9 +26,10 @@ from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.fork_join import Native
 from subgrad.apply.plan import Plan
+from subgrad.apply.tied_windows import in_windows
 from subgrad.kinks.conditions import all_pairs, pairs, rounding, tied
 from subgrad.kinks.groups import segment_numbers
-from subgrad.kinks.pooling_windows import Windows, adaptive, fractional, of_call, regular
+from subgrad.kinks.pooling_windows import adaptive, fractional, regular
 from subgrad.torch_internals.dispatcher import disable_autocast
 
 Repair = Callable[[Native, Arguments], Any]
@@ -119,88 +117,7 @@ def _share(ctx: Any, vector: Tensor) -> Tensor:
     return shared if blocked is None else torch.where(blocked, 0.0, shared)
 
 
-# Selections from windows and prefixes, which overlap: the mean of the tied entries, beside the native result.
-
-
-def in_windows(windows_of: Callable[..., Windows]) -> Repair:
-    """Pooling: a window shares its cotangent among the entries that are its largest."""
-
-    def repair(native: Native, arguments: Arguments) -> Any:
-        x = arguments["self"]
-        values, indices = native(arguments)
-        if values.numel() == 0:
-            return values, indices
-        large = large_windows.share(x, values, arguments["output_size"]) if windows_of is adaptive else None
-        if large is not None:
-            return large, indices
-        windows = of_call(windows_of, arguments)
-        hits: list[Tensor] = []  # of windows of few entries: a byte for each of them
-        with torch.no_grad():
-            count = torch.zeros_like(values, dtype=torch.uint8 if windows.candidates < 256 else torch.int32)
-            for entries, valid in windows.columns(x):
-                hit = (entries == values) & valid
-                count += hit
-                if windows.slices and windows.candidates <= _FEW:
-                    hits.append(hit)
-        if not is_readable(count):
-            means = _means_of_all(x, values, windows, count)
-        elif count.max() > 1:
-            if hits:
-                return through(_SharedInWindows, x, values, count, windows, *hits), indices
-            means = _means_of_tied(x, values, windows, count)
-        else:
-            return values, indices
-        return _valued(means, values), indices
-
-    return repair
-
-
-_FEW = 64  # entries of a window
-
-
-def _means_of_all(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -> Tensor:
-    """The mean of the tied entries of each window, looking at all windows."""
-    tied = (torch.where((entries == values) & valid, entries, 0) for entries, valid in windows.columns(x))
-    return torch.where(count > 1, reduce(torch.add, tied) / count, values)
-
-
-def _means_of_tied(x: Tensor, values: Tensor, windows: Windows, count: Tensor) -> Tensor:
-    """The same, looking only at windows that hold ties: usually few."""
-    tied = (count > 1).flatten().nonzero().squeeze(1)
-    plane, positions, valid = windows.of(tied)
-    positions = positions + plane[:, None] * prod(windows.sizes)
-    entries = x.reshape(-1).index_select(0, positions.flatten()).view_as(positions)
-    selected = values.reshape(-1)[tied]
-    hits = (entries == selected[:, None]) & valid
-    means = torch.where(hits, entries, 0).sum(1) / hits.sum(1)
-    return values.reshape(-1).index_copy(0, tied, means).view_as(values)
-
-
-class _SharedInWindows(Gate):
-    """Tied windows share among their largest entries, place after place; others are torch's own, to the bit."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, values: Tensor, count: Tensor, windows: Windows, *hits: Tensor) -> Tensor:
-        ctx.windows, ctx.shape = windows, x.shape
-        ctx.save_for_backward(count, *hits)
-        ctx.save_for_forward(count, *hits)
-        with outer_levels():
-            return alias(values)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        (count, *hits), windows = ctx.saved_tensors, ctx.windows
-        shares = torch.where(count > 1, cotangent / count, 0)
-        gradient = windows.padded(torch.zeros(ctx.shape, dtype=shares.dtype, device=shares.device))
-        for hit, place in zip(hits, windows.slices, strict=True):
-            gradient[(..., *place)] += torch.where(hit, shares, 0)
-        return windows.cropped(gradient), torch.where(count > 1, 0, cotangent), None, None, *[None] * len(hits)
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, of_values: Tensor, *_: Any) -> Tensor:
-        count, *hits = ctx.saved_tensors
-        tied = (torch.where(hit, moved, 0) for hit, (moved, _) in zip(hits, ctx.windows.columns(tangent), strict=True))
-        return torch.where(count > 1, reduce(torch.add, tied) / count, of_values)
+# Selections from prefixes, which overlap: the mean of the tied entries, beside the native result.
 
 
 def over_prefixes(native: Native, arguments: Arguments) -> Any:

@@ -1,5 +1,7 @@
 """Max-pooling whose tied entries share: the forward keeps a bit for each entry of a window, and nothing else.
 
+Of windows of more than 64 entries it keeps the input, the position of the largest entry and how many are as large.
+
 On CUDA by the kernels in `triton_max_pool.py`; on the CPU, where the C++ part is built, by those in `cpu_max_pool.h`.
 
 Torch keeps the input and an index of 8 bytes an output. Neither way is the device waited for, and the gradient is
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from subgrad.apply import tied_windows
 from subgrad.apply.autograd_nodes import Gate, alias, is_memory, outer_levels
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
@@ -25,6 +28,7 @@ from subgrad.apply.plan import Plan
 from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, anchored
 from subgrad.kernels.native import build
 from subgrad.kernels.triton_launch import Compiled, Launch, triton_kernels
+from subgrad.kinks.pooling_windows import Windows, adaptive, evenly_apart
 from subgrad.torch_internals.autograd import forward_level
 
 # How many entries a program does, and in how many warps; `benchmarks/max_pool.py --tiles` compares them.
@@ -34,6 +38,8 @@ _CHANNELS = 128  # at most in a tile: two lines of the cache, and threads that r
 # What keeps a bit for each of so many entries, and their count; without it up to 64, and the bits are counted.
 _WORDS = ((12, torch.int16), (27, torch.int32), (64, torch.int64))
 _READS = 72  # that a thread of contiguous planes may have under way, as eight windows of nine entries
+_POSITION = (1 << 31) - 1  # in a word of a large window; above are how many entries are as large
+_HELD = 160  # numbers that a thread may have in registers
 _MOST_PLACES = 64  # entries of a cell, or windows that reach it, which the kernel names one by one
 _NUMBERS = ("kernel_size", "stride", "padding", "dilation")
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -69,7 +75,7 @@ class Geometry:
 
     @cached_property
     def word(self) -> torch.dtype:
-        return next(dtype for most, dtype in _WORDS if self.entries <= most)
+        return next(dtype for most, dtype in _WORDS if self.entries <= most) if self.is_small else torch.int64
 
     @cached_property
     def lanes(self) -> int:
@@ -83,29 +89,48 @@ class Geometry:
     @cached_property
     def cells(self) -> int:
         """The positions of the backward: groups of as many entries as windows lie apart."""
-        return prod(-(-size // step) for size, step in zip(self.sizes, self.steps or (1, 1, 1), strict=True))
+        if self.steps is None:
+            return prod(map(min, self.sizes, self.outputs))
+        return prod(-(-size // step) for size, step in zip(self.sizes, self.steps, strict=True))
 
     @cached_property
     def most_windows(self) -> Three:
-        """In how many windows an entry is, at most; for windows that differ in size."""
-        several = (
-            -(-(out + size - gcd(out, size)) // size) for out, size in zip(self.outputs, self.sizes, strict=True)
-        )
+        """In how many windows an entry is, at most."""
+        if self.steps is None:
+            both = zip(self.sizes, self.outputs, strict=True)
+            several = (-(-(out + size - gcd(out, size)) // size) for size, out in both)
+        else:
+            given = zip(self.kernel, self.steps, self.dilation, strict=True)
+            several = (((k - 1) * d) // s + 1 for k, s, d in given)
         return tuple(several)  # pyright: ignore[reportReturnType]
 
     @cached_property
-    def is_fit(self) -> bool:
-        """Whether a word has a bit for each entry, indices fit into 32 bits, and the kernels stay small."""
-        if self.steps is None:
-            places = prod(self.most_windows)
-        else:
-            given = zip(self.kernel, self.steps, self.padding, self.dilation, strict=True)
-            reach = prod(((k - 1) * d - p) // s + (s - 1 + p) // s + 1 for k, s, p, d in given)
-            places = max(prod(self.steps), reach)
-        return self.entries <= 64 and places <= _MOST_PLACES and max(prod(self.sizes), prod(self.outputs)) < 1 << 31
+    def in_cell(self) -> Three:
+        """How many entries a cell has, at most."""
+        several = (-(-size // out) for size, out in zip(self.sizes, self.outputs, strict=True))
+        return self.steps or tuple(several)  # pyright: ignore[reportReturnType]
+
+    @cached_property
+    def has_indices_of_32_bits(self) -> bool:
+        return max(prod(self.sizes), prod(self.outputs)) < 1 << 31
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether a word has a bit for each entry, and the kernels, which name entries and windows, stay small."""
+        places = prod(self.most_windows) if self.steps is None else max(prod(self.steps), self.reach)
+        return self.entries <= 64 and places <= _MOST_PLACES
+
+    @cached_property
+    def reach(self) -> int:
+        """How many windows, evenly apart, reach into a cell."""
+        given = zip(self.kernel, self.steps or self.kernel, self.padding, self.dilation, strict=True)
+        return prod(((k - 1) * d - p) // s + (s - 1 + p) // s + 1 for k, s, p, d in given)
 
     def pool(self, x: Tensor, with_indices: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Values, words and, if wanted, indices."""
+        if not self.is_small:
+            values, words = self._lines(x)
+            return values, words, words & _POSITION if with_indices else None
         values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
         indices = self._empty(self.out, x, torch.long) if with_indices else None
         if _is_by_loops(x):
@@ -114,11 +139,14 @@ class Geometry:
         self._kernel(with_indices, x)(x, values, words, words if indices is None else indices)
         return values, words, indices
 
-    def spread(self, cotangent: Tensor, words: Tensor) -> Tensor:
-        """The gradient of the input."""
+    def spread(self, cotangent: Tensor, words: Tensor, x: Tensor | None) -> Tensor:
+        """The gradient of the input, which large windows need once more."""
         cotangent = cotangent.contiguous(memory_format=self.layout)
         gradient = self._empty(self.shape, cotangent, cotangent.dtype)
-        if _is_by_loops(cotangent):
+        if x is not None:
+            shares = _accurate(cotangent) / (words >> 32)
+            self._kernel(None, cotangent)(x, shares, words, gradient)
+        elif _is_by_loops(cotangent):
             _loops().spread(cotangent, words, gradient, self._in_loops)
         else:
             self._kernel(None, cotangent)(cotangent, words, gradient)
@@ -143,14 +171,76 @@ class Geometry:
 
     def _forward(self, with_indices: bool) -> Launch:
         steps = self.steps or (1, 1, 1)
-        constants = (*self.kernel, *steps, *self.padding, *self.dilation, self.steps is not None, with_indices)
+        of_windows = (self.steps is not None, self._counts, with_indices)
+        constants = (*self.kernel, *steps, *self.padding, *self.dilation, *of_windows)
         return self._launch("max_pool_forward", prod(self.outputs), constants, FORWARD)
 
     def _backward(self) -> Launch:
+        if not self.is_small:
+            return self._large_backward()
         if self.steps is None:
-            return self._launch("adaptive_max_pool_backward", self.cells, (*self.kernel, *self.most_windows), BACKWARD)
-        constants = (*self.kernel, *self.steps, *self.padding, *self.dilation)
-        return self._launch("max_pool_backward", self.cells, constants, BACKWARD)
+            constants = (*self.kernel, *self.in_cell, *self.most_windows, self._counts)
+            return self._launch(
+                "adaptive_max_pool_backward", self.cells, constants, BACKWARD, 2 * prod(self.most_windows)
+            )
+        is_in_pairs = self.steps[2] == 2 and self.sizes[2] % 2 == 0 and not self.channels_last
+        constants = (*self.kernel, *self.steps, *self.padding, *self.dilation, is_in_pairs)
+        return self._launch("max_pool_backward", self.cells, constants, BACKWARD, 2 * self.reach + prod(self.steps))
+
+    @property
+    def _counts(self) -> Any:
+        """The type of products of sizes and windows along one dimension, which adaptive pooling divides."""
+        return triton_kernels().index_type(self._most_counted)
+
+    @property
+    def _most_counted(self) -> int:
+        return max((size + 1) * (out + 1) for size, out in zip(self.sizes, self.outputs, strict=True))
+
+    def _lines(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Values and words of large windows, one dimension after the other, the innermost first."""
+        found, words, sizes = x, x, [*self.sizes]
+        differ = [dim for dim in (2, 1, 0) if (self.sizes[dim], self.kernel[dim]) != (self.outputs[dim], 1)]
+        for dim in differ:
+            sizes[dim] = self.outputs[dim]
+            shape = self.out if dim == differ[-1] else (prod(self.out) // prod(self.outputs) * prod(sizes),)
+            layout = self.layout if dim == differ[-1] else torch.contiguous_format
+            given, of_given = found, words
+            found, words = (
+                torch.empty(shape, dtype=dtype, device=x.device, memory_format=layout)
+                for dtype in (x.dtype, torch.int64)
+            )
+            inner = prod(sizes[dim + 1 :]) * (self.lanes if self.channels_last else 1)
+            key = dim, x.dtype, x.device
+            if key not in self._kernels:
+                self._kernels[key] = self._line(dim, inner, found.numel(), dim == differ[0])
+            self._kernels[key](given, of_given, found, words)
+        return found, words
+
+    def _line(self, dim: int, inner: int, total: int, is_first: bool) -> Launch:
+        entries = min(_power_of_two(self.kernel[dim]), 512 if inner == 1 else 32)
+        at_once = max(1, 2048 // entries)
+        below = prod(self.sizes[dim + 1 :])
+        index = triton_kernels().index_type(max(prod(self.shape), prod(self.out), self._most_counted))
+        step, even = (1, False) if self.steps is None else (self.steps[dim], True)
+        constants = (self.kernel[dim], step, self.padding[dim], self.dilation[dim], even, is_first, index)
+        numbers = (total, self.sizes[dim], self.outputs[dim], inner, below)
+        return Launch("large_windows_forward", -(-total // at_once), numbers, (*constants, at_once, entries))
+
+    def _large_backward(self) -> Launch:
+        space, lanes, tile = prod(self.sizes), _power_of_two(self.lanes), 1024
+        if self.channels_last:
+            lanes = min(lanes, _CHANNELS)
+            at_once = min(tile // lanes, _power_of_two(space))
+        else:
+            at_once = min(tile, _power_of_two(space))
+            lanes = min(lanes, tile // at_once)
+        images = self.shape[0] if self.channels_last else 1
+        programs = -(-space // at_once) * -(-self.lanes // lanes) * images
+        index = triton_kernels().index_type(max(space, prod(self.outputs)) * max(lanes, images and self.lanes))
+        steps = self.steps or (1, 1, 1)
+        constants = (*self.kernel, *steps, *self.padding, *self.dilation, *self.most_windows)
+        constants = (*constants, self.steps is not None, self._counts, self.channels_last, index, at_once, lanes)
+        return Launch("large_windows_backward", programs, (self.lanes, *self.sizes, *self.outputs), constants)
 
     @cached_property
     def _in_loops(self) -> Any:
@@ -162,9 +252,9 @@ class Geometry:
     def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
 
-    def _launch(self, name: str, positions: int, constants: tuple[Any, ...], tile: int) -> Launch:
+    def _launch(self, name: str, positions: int, constants: tuple[Any, ...], tile: int, held: int = 1) -> Launch:
         kernels = triton_kernels()
-        at_once, lanes, turns, warps = self._tile(positions, tile)
+        at_once, lanes, turns, warps = self._tile(positions, tile, held)
         images = self.shape[0] if self.channels_last else 1
         programs = -(-positions // at_once) * -(-self.lanes // (lanes * turns)) * images
         is_whole = self.lanes % (lanes * turns) == 0
@@ -173,27 +263,48 @@ class Geometry:
         given = (*constants, self.channels_last, is_whole, index, word, at_once, lanes, turns)
         return Launch(name, programs, (self.lanes, *self.sizes, *self.outputs), given, warps)
 
-    def _tile(self, positions: int, number: int) -> tuple[int, int, int, int]:
-        """How many positions and lanes a program does at once, in how many turns, and its warps."""
+    def _tile(self, positions: int, number: int, held: int) -> tuple[int, int, int, int]:
+        """How many positions and lanes a program does at once, in how many turns, and its warps.
+
+        For each of them a thread holds so many numbers.
+        """
         entries, warps = TILES[number]
+        entries = min(entries, 32 * warps * _power_of_two(max(1, _HELD // held) // 2 + 1))
         if self.channels_last:
             lanes = min(_power_of_two(self.lanes), _CHANNELS)
             return min(entries // lanes, _power_of_two(positions)), lanes, 1, warps
         at_once = min(32 * warps, _power_of_two(positions))
         return at_once, 1, max(1, min(entries // at_once, _READS // self.entries, self.lanes)), warps
 
-    def spread_by_torch(self, cotangent: Tensor, words: Tensor) -> Tensor:
+    def spread_by_torch(self, cotangent: Tensor, words: Tensor, x: Tensor | None) -> Tensor:
         """The same with torch's operators, for cotangents that are differentiated, batched or traced."""
+        if x is not None:
+            return self._spread_large(cotangent, words, x)
         planes = prod(self.shape) // prod(self.sizes)
         hits = [((words >> number) & 1).reshape(planes, -1) for number in range(self.entries)]
         count = torch.stack(hits).sum(0).clamp(min=1)
         # Summed as the kernel does, and rounded once.
-        accurate = torch.float64 if cotangent.dtype is torch.float64 else torch.float32
-        shares = cotangent.to(accurate).reshape(planes, -1) / count
-        found = torch.zeros(planes, prod(self.sizes), dtype=accurate, device=words.device)
+        shares = _accurate(cotangent).reshape(planes, -1) / count
+        found = torch.zeros(planes, prod(self.sizes), dtype=shares.dtype, device=words.device)
         for hit, position in zip(hits, self._positions(words.device), strict=True):
             found = found.index_add(1, position, torch.where(hit == 1, shares, 0))
         return found.view(self.shape).to(cotangent.dtype)
+
+    def _spread_large(self, cotangent: Tensor, words: Tensor, x: Tensor) -> Tensor:
+        planes, windows = prod(self.shape) // prod(self.sizes), self._windows(x)
+        count, index, flat = (each.reshape(planes, -1) for each in (words >> 32, words & _POSITION, x))
+        shares = _accurate(cotangent).reshape(planes, -1) / count
+        alone = torch.zeros_like(flat, dtype=shares.dtype).scatter_add(1, index, torch.where(count > 1, 0, shares))
+        values = flat.gather(1, index).view(planes, *self.outputs)
+        largest = tied_windows.largest_of_lines(flat.view(planes, *self.sizes), values, windows)
+        tied = torch.where(count > 1, shares, 0).view(planes, *self.outputs)
+        shared = tied_windows.given_back(tied, largest, windows)
+        return (alone.view(self.shape) + shared.view(self.shape)).to(cotangent.dtype)
+
+    def _windows(self, x: Tensor) -> Windows:
+        if self.steps is None:
+            return adaptive(x, self.outputs)
+        return evenly_apart(self.sizes, self.outputs, self.kernel, self.steps, self.padding, self.dilation)
 
     def _positions(self, device: torch.device) -> list[Tensor]:
         """For each entry of a window its position in all windows; any, where a window does not have it."""
@@ -242,7 +353,7 @@ def _regular(
     )
     out = (*shape[:-dims], *outputs)
     found = Geometry(shape, out, last, sizes, outs, kernel, steps, _three(padding, 0), dilation)
-    return found if found.is_fit else None
+    return found if found.has_indices_of_32_bits else None
 
 
 @lru_cache(maxsize=1024)
@@ -255,7 +366,7 @@ def _adaptive(shape: tuple[int, ...], last: bool, outputs: tuple[int, ...]) -> G
     is_even = all(size % out == 0 for size, out in both)
     kernel = _three([-(-(size + out - gcd(size, out)) // out) for size, out in both], 1)
     found = Geometry(shape, (*shape[:-dims], *outputs), last, sizes, outs, kernel, kernel if is_even else None)
-    return found if found.is_fit else None
+    return found if found.has_indices_of_32_bits else None
 
 
 def _is_sound(shape: tuple[int, ...], dims: int, positive: Sequence[int]) -> bool:
@@ -298,7 +409,8 @@ class _Pool:
         if key not in self.geometries:
             if len(self.geometries) >= MOST_SIZES:
                 self.geometries.clear()
-            self.geometries[key] = geometry_of(x, self.arguments)
+            found = geometry_of(x, self.arguments)
+            self.geometries[key] = None if found is None or (x.is_cpu and not found.is_small) else found
         return self.geometries[key]
 
     def __call__(self, call: Call) -> Any:
@@ -343,7 +455,7 @@ def pooling_of(run: Run, call: Call) -> Pooling | None:
     if not isinstance(run, _Pool) or not x.is_cuda:
         return None
     geometry = run.geometry_of(x)
-    if geometry is None or not x.is_contiguous(memory_format=geometry.layout):
+    if geometry is None or not geometry.is_small or not x.is_contiguous(memory_format=geometry.layout):
         return None
     with torch.no_grad():
         forward, backward = geometry.compiled(x.detach())
@@ -358,9 +470,10 @@ class Shared(Gate):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchors: list[Tensor], geometry: Geometry, with_indices: bool) -> Any:
-        values, words, indices = geometry.pool(x.contiguous(memory_format=geometry.layout), with_indices)
+        x = x.contiguous(memory_format=geometry.layout)
+        values, words, indices = geometry.pool(x, with_indices)
         ctx.geometry, (ctx.anchor,) = geometry, anchors
-        ctx.save_for_backward(words)
+        ctx.save_for_backward(words, None if geometry.is_small else x)
         ctx.set_materialize_grads(False)
         if indices is None:
             return values
@@ -369,18 +482,19 @@ class Shared(Gate):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        (words,) = ctx.saved_tensors
-        gradient = None if cotangent is None else _spread(ctx.geometry, cotangent, words, ctx.anchor)
+        words, x = ctx.saved_tensors
+        gradient = None if cotangent is None else _spread(ctx.geometry, cotangent, words, ctx.anchor, x)
         return gradient, None, None, None
 
 
-def _spread(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor) -> Tensor:
+def _spread(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor, x: Tensor | None = None) -> Tensor:
+    x = None if x is None else x.detach()
     if torch.is_grad_enabled():
-        return _Constant.apply(geometry.spread_by_torch(cotangent, words), anchor)
+        return _Constant.apply(geometry.spread_by_torch(cotangent, words, x), anchor)
     # Dynamo, for compiled autograd, takes what it traces for plain tensors.
     if torch.compiler.is_compiling() or not is_memory(cotangent) or cotangent.device != words.device:
-        return geometry.spread_by_torch(cotangent, words)
-    return geometry.spread(cotangent, words)
+        return geometry.spread_by_torch(cotangent, words, x)
+    return geometry.spread(cotangent, words, x)
 
 
 class _Constant(Gate):
@@ -418,6 +532,11 @@ def is_channels_last(x: Tensor) -> bool:
             return False
         least = strides[dim] * max(sizes[dim], 1)
     return strides[1] > 0
+
+
+def _accurate(cotangent: Tensor) -> Tensor:
+    """As it is summed."""
+    return cotangent if cotangent.dtype is torch.float64 else cotangent.float()
 
 
 def _power_of_two(number: int) -> int:

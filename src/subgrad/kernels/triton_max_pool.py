@@ -1,4 +1,4 @@
-"""The two Triton kernels of max-pooling whose tied entries share. Imported only when a CUDA tensor is first met.
+"""The Triton kernels of max-pooling whose tied entries share. Imported only when a CUDA tensor is first met.
 
 The forward writes the largest entry of every window and a *word*: a bit for each entry of the window that is as large
 and, above those bits, how many there are. The backward reads the cotangent and the words alone, and writes every entry
@@ -10,7 +10,10 @@ Positions are windows in the forward; in the backward they are *cells*: as many 
 lie apart, so that what is read of a window serves all entries of the cell. All is in three dimensions: an image has one
 plane of depth, a line also one row. Stores come last, so that no read waits for them.
 
-``EVEN``: windows all have one size and lie ``S`` apart. Else they are those of adaptive pooling; cells are entries.
+``EVEN``: windows all have one size and lie ``S`` apart. Else they are those of adaptive pooling.
+
+A window of more entries than a word has bits is looked at one dimension after the other, and its word is a position and
+a count: how many are as large as the entry there. Which they are the backward sees in the input, which is kept for it.
 """
 
 from __future__ import annotations
@@ -68,12 +71,14 @@ def _apart(z, y, x, height, width, lanes, LAST: tl.constexpr, INDEX: tl.constexp
 
 
 @triton.jit
-def _begin(window, size, outputs, S: tl.constexpr, PAD: tl.constexpr, EVEN: tl.constexpr):
-    """Where along one dimension a window begins, and where it, or the input, ends."""
+def _begin(
+    window, size, outputs, S: tl.constexpr, PAD: tl.constexpr, EVEN: tl.constexpr, COUNTS: tl.constexpr
+):  # fmt: skip
+    """Where along one dimension a window begins, and where it, or the input, ends; ``COUNTS`` holds what is divided."""
     if EVEN:
         return window * S - PAD, size
     else:
-        wide = window.to(tl.int64) * size
+        wide = window.to(COUNTS) * size
         return (wide // outputs).to(tl.int32), ((wide + size + outputs - 1) // outputs).to(tl.int32)
 
 
@@ -82,16 +87,16 @@ def max_pool_forward(
     x_ptr, values_ptr, words_ptr, indices_ptr, lanes, depth, height, width, out_depth, out_height, out_width,
     KZ: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, SZ: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr,
     PZ: tl.constexpr, PY: tl.constexpr, PX: tl.constexpr, DZ: tl.constexpr, DY: tl.constexpr, DX: tl.constexpr,
-    EVEN: tl.constexpr, INDICES: tl.constexpr, LAST: tl.constexpr, WHOLE: tl.constexpr, INDEX: tl.constexpr,
-    WORD: tl.constexpr, P: tl.constexpr, L: tl.constexpr, TURNS: tl.constexpr,
+    EVEN: tl.constexpr, COUNTS: tl.constexpr, INDICES: tl.constexpr, LAST: tl.constexpr, WHOLE: tl.constexpr,
+    INDEX: tl.constexpr, WORD: tl.constexpr, P: tl.constexpr, L: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Values, words and, with ``INDICES``, the positions that torch returns."""
     windows, space = out_depth * out_height * out_width, depth * height * width
     position, lane, first, image = _tile(windows, lanes, P, L, TURNS)
     column, row, plane = position % out_width, position // out_width % out_height, position // out_width // out_height
-    z, z_end = _begin(plane, depth, out_depth, SZ, PZ, EVEN)
-    y, y_end = _begin(row, height, out_height, SY, PY, EVEN)
-    x, x_end = _begin(column, width, out_width, SX, PX, EVEN)
+    z, z_end = _begin(plane, depth, out_depth, SZ, PZ, EVEN, COUNTS)
+    y, y_end = _begin(row, height, out_height, SY, PY, EVEN, COUNTS)
+    x, x_end = _begin(column, width, out_width, SX, PX, EVEN, COUNTS)
     place = (z * height + y) * width + x
     found = ()
     for turn in tl.static_range(TURNS):
@@ -191,8 +196,8 @@ def max_pool_backward(
     cotangent_ptr, words_ptr, gradient_ptr, lanes, depth, height, width, out_depth, out_height, out_width,
     KZ: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, SZ: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr,
     PZ: tl.constexpr, PY: tl.constexpr, PX: tl.constexpr, DZ: tl.constexpr, DY: tl.constexpr, DX: tl.constexpr,
-    LAST: tl.constexpr, WHOLE: tl.constexpr, INDEX: tl.constexpr, WORD: tl.constexpr, P: tl.constexpr,
-    L: tl.constexpr, TURNS: tl.constexpr,
+    PAIRS: tl.constexpr, LAST: tl.constexpr, WHOLE: tl.constexpr, INDEX: tl.constexpr, WORD: tl.constexpr,
+    P: tl.constexpr, L: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Every entry's share of the cotangents of the windows in which it is largest, summed in their order."""
     across, down = tl.cdiv(width, SX), tl.cdiv(height, SY)
@@ -232,68 +237,205 @@ def max_pool_backward(
                         shares, words, i, j, k, KZ, KY, KX, SZ, SY, SX, PZ, PY, PX, DZ, DY, DX, UZ, UY, UX, VZ, VY, VX
                     )
                     found = found + (total.to(gradient_ptr.dtype.element_ty),)
-    place = _offset((plane * SZ * height + row * SY) * width + column * SX, lane, lanes, space, LAST, INDEX)
+    place = (plane * SZ * height + row * SY) * width + column * SX
+    if PAIRS:  # entries of a row are written two at once, as threads lie two entries apart
+        space = tl.multiple_of(space, 2)
+        place = _offset(tl.multiple_of(place, 2), lane, lanes, space, LAST, INDEX) + tl.arange(0, 2)[None, :]
+    else:
+        place = _offset(place, lane, lanes, space, LAST, INDEX)
     for turn in tl.static_range(TURNS):
         is_lane = (first + turn * L + lane < lanes)[None, :]
         gradients = _start(gradient_ptr, image, first + turn * L, lanes, space, LAST) + place
         for i in tl.static_range(SZ):
             for j in tl.static_range(SY):
-                for k in tl.static_range(SX):
+                for k in tl.static_range(1 if PAIRS else SX):
                     exists = (plane * SZ + i < depth) & (row * SY + j < height) & (column * SX + k < width)
                     exists = exists & (position < cells)
                     exists = exists[:, None] if WHOLE else exists[:, None] & is_lane
                     apart = _apart(i, j, k, height, width, lanes, LAST, INDEX)
-                    tl.store(gradients + apart, found[((turn * SZ + i) * SY + j) * SX + k], mask=exists)
+                    one = found[((turn * SZ + i) * SY + j) * SX + k]
+                    if PAIRS:
+                        one = tl.interleave(one, found[((turn * SZ + i) * SY + j) * SX + 1])
+                    tl.store(gradients + apart, one, mask=exists)
 
 
 @triton.jit
-def _first(place, size, outputs):
-    """The first of the windows of adaptive pooling that has a place in it."""
-    return (place.to(tl.int64) * outputs // size).to(tl.int32)
+def _cell(cell, size, outputs, C: tl.constexpr, W: tl.constexpr, COUNTS: tl.constexpr):
+    """Where along one dimension a cell of adaptive pooling begins and ends, and the first window that reaches it.
+
+    There are as many cells as windows, or as entries where those are fewer.
+    """
+    cells, wide = tl.minimum(size, outputs), cell.to(COUNTS)
+    begin, end = (wide * size // cells).to(tl.int32), ((wide + 1) * size // cells).to(tl.int32)
+    if C == 1 and W > 1:
+        return begin, end, (wide * outputs // size).to(tl.int32)
+    else:  # that which begins with the cell and, where sizes differ, the one before, which may have its first entry
+        return begin, end, cell + 1 - W
 
 
 @triton.jit
-def _within(place, window, size, outputs):
-    """How far from its start a window has that place; and whether it is one, and has it."""
-    at = place - (window.to(tl.int64) * size // outputs).to(tl.int32)
-    return at, (window < outputs) & (at >= 0)
+def _number(at, first, size, outputs, i: tl.constexpr, w: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
+            W: tl.constexpr, COUNTS: tl.constexpr):  # fmt: skip
+    """Which entry of window ``w`` along one dimension a cell's entry ``i`` is, and whether it is one of its."""
+    window = first + w
+    begin = at if C > 1 and w == W - 1 else (window.to(COUNTS) * size // outputs).to(tl.int32)
+    number = at + i - begin
+    return number, (number >= 0) & (number < K)
 
 
 @triton.jit
 def adaptive_max_pool_backward(
     cotangent_ptr, words_ptr, gradient_ptr, lanes, depth, height, width, out_depth, out_height, out_width,
-    KZ: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, WZ: tl.constexpr, WY: tl.constexpr, WX: tl.constexpr,
+    KZ: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, CZ: tl.constexpr, CY: tl.constexpr, CX: tl.constexpr,
+    WZ: tl.constexpr, WY: tl.constexpr, WX: tl.constexpr, COUNTS: tl.constexpr,
     LAST: tl.constexpr, WHOLE: tl.constexpr, INDEX: tl.constexpr, WORD: tl.constexpr, P: tl.constexpr,
     L: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
-    """The same where windows differ in size, and an entry is in ``W`` of them at most."""
+    """The same where windows differ in size: cells of ``C`` entries at most, which ``W`` windows reach."""
+    across, down = tl.minimum(width, out_width), tl.minimum(height, out_height)
+    cells = tl.minimum(depth, out_depth) * down * across
     windows, space = out_depth * out_height * out_width, depth * height * width
-    position, lane, first, image = _tile(space, lanes, P, L, TURNS)
-    x, y, z = position % width, position // width % height, position // width // height
-    accurate: tl.constexpr = tl.float64 if cotangent_ptr.dtype.element_ty == tl.float64 else tl.float32
+    position, lane, first, image = _tile(cells, lanes, P, L, TURNS)
+    x, x_end, column = _cell(position % across, width, out_width, CX, WX, COUNTS)
+    y, y_end, row = _cell(position // across % down, height, out_height, CY, WY, COUNTS)
+    z, z_end, plane = _cell(position // across // down, depth, out_depth, CZ, WZ, COUNTS)
+    window = _offset((plane * out_height + row) * out_width + column, lane, lanes, windows, LAST, INDEX)
+    place = _offset((z * height + y) * width + x, lane, lanes, space, LAST, INDEX)
     for turn in tl.static_range(TURNS):
         start = first + turn * L
-        inside = (position < space)[:, None] & (start + lane < lanes)[None, :]
-        cotangents = _start(cotangent_ptr, image, start, lanes, windows, LAST)
-        of_windows = _start(words_ptr, image, start, lanes, windows, LAST)
-        total = tl.zeros([P, L], dtype=accurate)
+        inside = (position < cells)[:, None] & (start + lane < lanes)[None, :]
+        cotangents = _start(cotangent_ptr, image, start, lanes, windows, LAST) + window
+        of_windows = _start(words_ptr, image, start, lanes, windows, LAST) + window
+        gradients = _start(gradient_ptr, image, start, lanes, space, LAST) + place
+        shares, words = (), ()
         for w in tl.static_range(WZ):
-            plane = _first(z, depth, out_depth) + w
-            i, z_exists = _within(z, plane, depth, out_depth)
             for v in tl.static_range(WY):
-                row = _first(y, height, out_height) + v
-                j, y_exists = _within(y, row, height, out_height)
                 for u in tl.static_range(WX):
-                    column = _first(x, width, out_width) + u
-                    k, x_exists = _within(x, column, width, out_width)
-                    exists = (z_exists & y_exists & x_exists)[:, None] & inside
-                    offset = _offset((plane * out_height + row) * out_width + column, lane, lanes, windows, LAST, INDEX)
-                    word = tl.load(of_windows + offset, mask=exists, other=0).to(WORD)
-                    cotangent = tl.load(cotangents + offset, mask=exists, other=0.0)
-                    number = ((i * KY + j) * KX + k).to(WORD)[:, None]
-                    is_largest = exists & (((word >> number) & 1) != 0)
-                    total += tl.where(is_largest, _share(cotangent, word, KZ * KY * KX), 0.0)
-        out = _start(gradient_ptr, image, start, lanes, space, LAST) + _offset(
-            position, lane, lanes, space, LAST, INDEX
-        )
-        tl.store(out, total.to(gradient_ptr.dtype.element_ty), mask=inside)
+                    exists = (plane + w >= 0) & (plane + w < out_depth) & (row + v >= 0) & (row + v < out_height)
+                    exists = (exists & (column + u >= 0) & (column + u < out_width))[:, None] & inside
+                    apart = _apart(w, v, u, out_height, out_width, lanes, LAST, INDEX)
+                    word = tl.load(of_windows + apart, mask=exists, other=0).to(WORD)
+                    cotangent = tl.load(cotangents + apart, mask=exists, other=0.0)
+                    shares, words = shares + (_share(cotangent, word, KZ * KY * KX),), words + (word,)
+        for i in tl.static_range(CZ):
+            for j in tl.static_range(CY):
+                for k in tl.static_range(CX):
+                    total = tl.zeros_like(shares[0])
+                    # A cell of several entries has at most its first in the window before.
+                    for w in tl.static_range(WZ - 1 if i > 0 else 0, WZ):
+                        deep, has_z = _number(z, plane, depth, out_depth, i, w, CZ, KZ, WZ, COUNTS)
+                        for v in tl.static_range(WY - 1 if j > 0 else 0, WY):
+                            down_it, has_y = _number(y, row, height, out_height, j, v, CY, KY, WY, COUNTS)
+                            for u in tl.static_range(WX - 1 if k > 0 else 0, WX):
+                                along, has_x = _number(x, column, width, out_width, k, u, CX, KX, WX, COUNTS)
+                                has = has_z & has_y & has_x
+                                number = tl.where(has, (deep * KY + down_it) * KX + along, 0).to(WORD)[:, None]
+                                bit = (words[(w * WY + v) * WX + u] >> number) & 1
+                                share = shares[(w * WY + v) * WX + u]
+                                total += tl.where((bit != 0) & has[:, None], share, 0.0)
+                    exists = ((z + i < z_end) & (y + j < y_end) & (x + k < x_end))[:, None] & inside
+                    apart = _apart(i, j, k, height, width, lanes, LAST, INDEX)
+                    tl.store(gradients + apart, total.to(gradient_ptr.dtype.element_ty), mask=exists)
+
+
+@triton.jit
+def large_windows_forward(
+    x_ptr, found_ptr, values_ptr, words_ptr, total, size, outputs, inner, below,
+    K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, D: tl.constexpr, EVEN: tl.constexpr, FIRST: tl.constexpr,
+    INDEX: tl.constexpr, P: tl.constexpr, E: tl.constexpr,
+):  # fmt: skip
+    """Along one dimension the largest entry of each window, with the word of what was found along dimensions before.
+
+    ``inner`` entries lie between two neighbours along it, and ``below`` positions.
+    """
+    output = tl.program_id(0).to(INDEX) * P + tl.arange(0, P)
+    base = output // inner // outputs * size * inner + output % inner
+    begin, end = _begin(output // inner % outputs, size, outputs, S, PAD, EVEN, INDEX)
+    end += tl.zeros_like(begin)  # the input's is a number
+    value = tl.full([P], float("-inf"), dtype=x_ptr.dtype.element_ty)
+    word = tl.zeros([P], dtype=tl.int64)
+    for start in range(0, K, E):
+        number = start + tl.arange(0, E)[None, :]
+        place = begin[:, None] + number * D
+        exists = (place >= 0) & (place < end[:, None]) & (number < K) & (output < total)[:, None]
+        at = base[:, None] + place.to(INDEX) * inner
+        entry = _wide(tl.load(x_ptr + at, mask=exists, other=float("-inf")))
+        # The first of the largest, or the last that is nan.
+        is_nan = entry != entry
+        most = tl.max(tl.where(is_nan, float("-inf"), entry), axis=1)
+        level = exists & (entry == most[:, None])
+        last_nan = tl.max(tl.where(is_nan, number, -1), axis=1)
+        chosen = tl.where(last_nan >= 0, last_nan, tl.min(tl.where(level, number, K), axis=1))
+        is_some = chosen < K
+        taken = begin + chosen * D
+        best = tl.load(x_ptr + base + taken.to(INDEX) * inner, mask=is_some, other=float("-inf"))
+        index = taken.to(tl.int64) * below
+        if FIRST:
+            count = tl.sum(level.to(tl.int64), axis=1)
+        else:
+            count = tl.sum(tl.load(found_ptr + at, mask=level, other=0) >> 32, axis=1)
+            index += tl.load(found_ptr + base + taken.to(INDEX) * inner, mask=is_some, other=0) & 0x7FFFFFFF
+        count = tl.where(last_nan >= 0, 1, count) << 32
+        leads = is_some & ((best > value) | (best != best) | (word == 0))
+        word = tl.where(leads, count | index, tl.where(is_some & (best == value), word + count, word))
+        value = tl.where(leads, best, value)
+    tl.store(values_ptr + output, value, mask=output < total)
+    tl.store(words_ptr + output, word, mask=output < total)
+
+
+@triton.jit
+def _first_window(place, size, outputs, S: tl.constexpr, PAD: tl.constexpr, W: tl.constexpr, EVEN: tl.constexpr,
+                  COUNTS: tl.constexpr):  # fmt: skip
+    """The first of ``W`` windows along one dimension that may have a place."""
+    return (place + PAD) // S + 1 - W if EVEN else (place.to(COUNTS) * outputs // size).to(tl.int32)
+
+
+@triton.jit
+def _has(window, place, size, outputs, K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, D: tl.constexpr,
+         EVEN: tl.constexpr, COUNTS: tl.constexpr):  # fmt: skip
+    """Whether there is such a window, and that place in it."""
+    begin, end = _begin(window, size, outputs, S, PAD, EVEN, COUNTS)
+    at = place - begin
+    return (window >= 0) & (window < outputs) & (at >= 0) & (at % D == 0) & (at // D < K) & (place < end)
+
+
+@triton.jit
+def large_windows_backward(
+    x_ptr, shares_ptr, words_ptr, gradient_ptr, lanes, depth, height, width, out_depth, out_height, out_width,
+    KZ: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, SZ: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr,
+    PZ: tl.constexpr, PY: tl.constexpr, PX: tl.constexpr, DZ: tl.constexpr, DY: tl.constexpr, DX: tl.constexpr,
+    WZ: tl.constexpr, WY: tl.constexpr, WX: tl.constexpr, EVEN: tl.constexpr, COUNTS: tl.constexpr,
+    LAST: tl.constexpr, INDEX: tl.constexpr, P: tl.constexpr, L: tl.constexpr,
+):  # fmt: skip
+    """For each entry the sum of the shares of those of ``W`` windows in which it is largest, in their order."""
+    windows, space = out_depth * out_height * out_width, depth * height * width
+    position, lane, first, image = _tile(space, lanes, P, L, 1)
+    inside = (position < space)[:, None] & (first + lane < lanes)[None, :]
+    x, y, z = position % width, position // width % height, position // width // height
+    plane = _first_window(z, depth, out_depth, SZ, PZ, WZ, EVEN, COUNTS)
+    row = _first_window(y, height, out_height, SY, PY, WY, EVEN, COUNTS)
+    column = _first_window(x, width, out_width, SX, PX, WX, EVEN, COUNTS)
+    entries = _start(x_ptr, image, first, lanes, space, LAST)
+    of_windows = _start(words_ptr, image, first, lanes, windows, LAST)
+    shares = _start(shares_ptr, image, first, lanes, windows, LAST)
+    offset = _offset(position, lane, lanes, space, LAST, INDEX)
+    entry = tl.load(entries + offset, mask=inside)
+    total = tl.zeros([P, L], dtype=shares_ptr.dtype.element_ty)
+    for w in range(WZ):
+        has_z = _has(plane + w, z, depth, out_depth, KZ, SZ, PZ, DZ, EVEN, COUNTS)
+        for v in range(WY):
+            has_y = has_z & _has(row + v, y, height, out_height, KY, SY, PY, DY, EVEN, COUNTS)
+            for u in range(WX):
+                has = has_y & _has(column + u, x, width, out_width, KX, SX, PX, DX, EVEN, COUNTS)
+                window = ((plane + w) * out_height + row + v) * out_width + column + u
+                window = _offset(window, lane, lanes, windows, LAST, INDEX)
+                has = has[:, None] & inside
+                word = tl.load(of_windows + window, mask=has, other=0)
+                at = (word & 0x7FFFFFFF).to(tl.int32)
+                is_tied = (word >> 32) > 1
+                largest = at.to(INDEX) * lanes + lane[None, :] if LAST else lane.to(INDEX)[None, :] * space + at
+                best = tl.load(entries + largest, mask=is_tied)
+                hits = has & ((at == position[:, None]) | (is_tied & (best == entry)))
+                total += tl.load(shares + window, mask=hits, other=0.0)
+    gradients = _start(gradient_ptr, image, first, lanes, space, LAST)
+    tl.store(gradients + offset, total.to(gradient_ptr.dtype.element_ty), mask=inside)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, reduce
 from inspect import signature
-from itertools import product
+from itertools import product, starmap
 from math import prod
 from typing import Any
 
@@ -18,6 +18,23 @@ from subgrad.torch_internals.transforms import DisableTorchFunction, len_dispatc
 
 
 @dataclass(frozen=True)
+class Look:
+    """Along one dimension some entries, against the windows that have them: one entry of each, or all of one.
+
+    Attributes:
+        entries: their places; a tensor where those lie at no regular distance, with leading dimensions as ``lines``.
+        windows: which those are.
+        exists: which of the places do, of a tensor.
+        is_window: whether all entries are of one window.
+    """
+
+    entries: slice | Tensor
+    windows: slice
+    exists: Tensor | None = None
+    is_window: bool = False
+
+
+@dataclass(frozen=True)
 class Windows:
     """For every output the positions of its candidates in the flattened spatial dimensions.
 
@@ -25,12 +42,14 @@ class Windows:
         lines: for each dimension the places of the candidates along it, and which of them exist: windows may reach over
             the border, and differ in size. With leading dimensions where windows differ from plane to plane.
         sizes: the spatial shape of the input.
+        looks: for each dimension as few looks as show all entries of all windows; none where entries are the windows.
         slices: for regular windows the first place, step and end of each candidate, dimension by dimension, in an input
             padded by ``padding``.
     """
 
     lines: tuple[tuple[Tensor, Tensor], ...]
     sizes: tuple[int, ...]
+    looks: tuple[tuple[Look, ...], ...]
     slices: tuple[tuple[slice, ...], ...] = ()
     padding: tuple[int, ...] = ()
 
@@ -73,10 +92,11 @@ class Windows:
         """Candidate after candidate: that of every output, shaped as the output, and whether it exists."""
         leading = x.shape[: -len(self.shape)]
         padded = self.padded(x)
+        slices = [*product(*self.slices)]
         flat = None if self.slices else x.flatten(-len(self.shape))
         for column in range(self.candidates):
             if flat is None:
-                entries = padded[(..., *self.slices[column])]
+                entries = padded[(..., *slices[column])]
             elif self.are_alike:
                 entries = flat.index_select(-1, self.positions[:, column])
             else:
@@ -86,12 +106,6 @@ class Windows:
     def padded(self, x: Tensor) -> Tensor:
         """For ``slices``."""
         return torch.nn.functional.pad(x, self.padding) if any(self.padding) else x
-
-    def cropped(self, padded: Tensor) -> Tensor:
-        """What was padded."""
-        befores = reversed(self.padding[::2])
-        inner = [slice(before, before + size) for before, size in zip(befores, self.sizes, strict=True)]
-        return padded[(..., *inner)] if any(self.padding) else padded
 
     def _exists(self, column: int) -> Tensor:
         if self.is_whole:
@@ -155,7 +169,7 @@ def regular(
 
 def _regular(device: torch.device, sizes: tuple[int, ...], *numbers: Any) -> Windows:
     *given, ceil_mode = numbers
-    lines, slices, padded = [], [], []
+    lines, looks, slices, padded = [], [], [], []
     for size, k, s, p, d in zip(sizes, *given, strict=True):
         room = size + 2 * p - d * (k - 1) - 1
         outputs = (-(-room // s) if ceil_mode else room // s) + 1
@@ -164,10 +178,46 @@ def _regular(device: torch.device, sizes: tuple[int, ...], *numbers: Any) -> Win
         starts = torch.arange(outputs, device=device)[:, None] * s - p
         index = starts + torch.arange(k, device=device) * d
         lines.append((index, (index >= 0) & (index < size)))
-        slices.append([slice(i * d, i * d + (outputs - 1) * s + 1, s) for i in range(k)])
+        looks.append(_looks_of_regular(size, outputs, k, s, p, d))
+        slices.append(tuple(slice(i * d, i * d + (outputs - 1) * s + 1, s) for i in range(k)))
         padded.append((p, max(0, (outputs - 1) * s + d * (k - 1) + 1 - size - p)))
     padding = tuple(amount for line in reversed(padded) for amount in line)  # as `pad` wants it: last dimension first
-    return Windows(tuple(lines), sizes, tuple(product(*slices)), padding)
+    return Windows(tuple(lines), sizes, tuple(looks), tuple(slices), padding)
+
+
+def evenly_apart(sizes: tuple[int, ...], *numbers: tuple[int, ...]) -> Windows:
+    """Those to be looked at alone; by numbers of windows, their sizes, steps, padding and dilation."""
+    return Windows((), sizes, tuple(starmap(_looks_of_regular, zip(sizes, *numbers, strict=True))))
+
+
+def _looks_of_regular(size: int, outputs: int, k: int, s: int, p: int, d: int) -> tuple[Look, ...]:
+    if k == s == 1 and not p:
+        return ()
+    if outputs < k:
+        starts = [window * s - p for window in range(outputs)]
+        places = [slice(a if a >= 0 else a % d, min(a + (k - 1) * d + 1, size), d) for a in starts]
+        if all(place.start < place.stop for place in places):
+            return _window_by_window(places)
+    looks = []
+    for shift in range(-p, k * d - p, d):
+        first, end = max(0, -(shift // s)), min(outputs, (size - 1 - shift) // s + 1)
+        if first < end:
+            start = first * s + shift
+            looks.append(Look(slice(start, start + (end - first - 1) * s + 1, s), slice(first, end)))
+    return tuple(looks)
+
+
+def _window_by_window(places: Sequence[slice]) -> tuple[Look, ...]:
+    return tuple(Look(place, slice(i, i + 1), is_window=True) for i, place in enumerate(places))
+
+
+def _entry_by_entry(index: Tensor, exists: Tensor | None, size: int, number: int, dims: int) -> tuple[Look, ...]:
+    """Along dimension ``number`` of so many in space."""
+    *leading, outputs, candidates = index.shape
+    shape = (*leading, *[1] * number, outputs, *[1] * (dims - 1 - number), candidates)
+    entries = index.clamp(0, size - 1).reshape(shape).unbind(-1)
+    valid = [None] * candidates if exists is None else exists.reshape(shape).unbind(-1)
+    return tuple(Look(each, slice(0, outputs), which) for each, which in zip(entries, valid, strict=True))
 
 
 def adaptive(x: Tensor, output_size: Sequence[int]) -> Windows:
@@ -178,22 +228,34 @@ def adaptive(x: Tensor, output_size: Sequence[int]) -> Windows:
 
 
 def _adaptive(device: torch.device, sizes: tuple[int, ...], output_size: tuple[int, ...]) -> Windows:
-    lines = []
-    for size, outputs in zip(sizes, output_size, strict=True):
+    lines, looks = [], []
+    for number, (size, outputs) in enumerate(zip(sizes, output_size, strict=True)):
         i = torch.arange(outputs, device=device)[:, None]
         start, end = i * size // outputs, -(-(i + 1) * size // outputs)
         index = start + torch.arange(-(-size // outputs) + 1, device=device)
         lines.append((index, index < end))
-    return Windows(tuple(lines), sizes)
+        looks.append(_looks_of_adaptive(size, outputs, *lines[-1], number, len(sizes)))
+    return Windows(tuple(lines), sizes, tuple(looks))
+
+
+def _looks_of_adaptive(
+    size: int, outputs: int, index: Tensor, exists: Tensor, number: int, dims: int
+) -> tuple[Look, ...]:
+    if size % outputs == 0:
+        return _looks_of_regular(size, outputs, size // outputs, size // outputs, 0, 1)
+    if outputs > _MANY:
+        return _entry_by_entry(index, exists, size, number, dims)
+    return _window_by_window([slice(i * size // outputs, -(-(i + 1) * size // outputs)) for i in range(outputs)])
 
 
 def fractional(x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor) -> Windows:
     """The windows of ``fractional_max_pool2d`` and its relatives, which differ from plane to plane."""
-    dims, lines = len(output_size), []
+    dims, lines, looks = len(output_size), [], []
     # One number per plane and dimension; in two dimensions torch takes the one for the width first.
     columns = range(dims) if dims == 3 else reversed(range(dims))
     samples = random_samples if x.ndim > dims + 1 else random_samples.squeeze(0)
-    for size, k, outputs, column in zip(x.shape[-dims:], kernel_size, output_size, columns, strict=True):
+    given = zip(x.shape[-dims:], kernel_size, output_size, columns, strict=True)
+    for number, (size, k, outputs, column) in enumerate(given):
         u = samples[..., column, None]
         alpha = (size - k) / (outputs - 1) if outputs > 1 else 0.0
         steps = torch.arange(outputs, device=x.device)
@@ -201,7 +263,11 @@ def fractional(x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int]
         starts = torch.where(steps == outputs - 1, size - k, starts)
         index = starts[..., None] + torch.arange(k, device=x.device)
         lines.append((index, torch.ones_like(index, dtype=torch.bool)))
-    return Windows(tuple(lines), tuple(x.shape[-dims:]))
+        looks.append(_entry_by_entry(index, None, size, number, dims))
+    return Windows(tuple(lines), tuple(x.shape[-dims:]), tuple(looks))
+
+
+_MANY = 32  # windows of different sizes, of which one after the other is looked at
 
 
 # To make the windows of a small image takes longer than to look at them, and they depend on numbers alone.
