@@ -129,7 +129,7 @@ class Geometry:
     def pool(self, x: Tensor, with_indices: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Values, words and, if wanted, indices."""
         if not self.is_small:
-            values, words = self._lines(x)
+            values, words = self._pool_by_loops(x) if _is_by_loops(x) else self._lines(x)
             return values, words, words & _POSITION if with_indices else None
         values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
         indices = self._empty(self.out, x, torch.long) if with_indices else None
@@ -143,7 +143,9 @@ class Geometry:
         """The gradient of the input, which large windows need once more."""
         cotangent = cotangent.contiguous(memory_format=self.layout)
         gradient = self._empty(self.shape, cotangent, cotangent.dtype)
-        if x is not None:
+        if x is not None and _is_by_loops(x):
+            _loops().spread_large(x, cotangent, words, gradient, self._in_loops)
+        elif x is not None:
             shares = _accurate(cotangent) / (words >> 32)
             self._kernel(None, cotangent)(x, shares, words, gradient)
         elif _is_by_loops(cotangent):
@@ -195,6 +197,11 @@ class Geometry:
     @property
     def _most_counted(self) -> int:
         return max((size + 1) * (out + 1) for size, out in zip(self.sizes, self.outputs, strict=True))
+
+    def _pool_by_loops(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, torch.int64))
+        _loops().pool_large(x, values, words, self._in_loops)
+        return values, words
 
     def _lines(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Values and words of large windows, one dimension after the other, the innermost first."""
@@ -409,8 +416,7 @@ class _Pool:
         if key not in self.geometries:
             if len(self.geometries) >= MOST_SIZES:
                 self.geometries.clear()
-            found = geometry_of(x, self.arguments)
-            self.geometries[key] = None if found is None or (x.is_cpu and not found.is_small) else found
+            self.geometries[key] = geometry_of(x, self.arguments)
         return self.geometries[key]
 
     def __call__(self, call: Call) -> Any:

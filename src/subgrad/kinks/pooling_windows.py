@@ -228,7 +228,8 @@ def adaptive(x: Tensor, output_size: Sequence[int]) -> Windows:
 
 
 def _adaptive(device: torch.device, sizes: tuple[int, ...], output_size: tuple[int, ...]) -> Windows:
-    lines, looks = [], []
+    lines: list[tuple[Tensor, Tensor]] = []
+    looks = []
     for number, (size, outputs) in enumerate(zip(sizes, output_size, strict=True)):
         i = torch.arange(outputs, device=device)[:, None]
         start, end = i * size // outputs, -(-(i + 1) * size // outputs)

@@ -1068,6 +1068,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<pooling::Windows>(module, "Windows").def(py::init<const std::vector<int64_t>&>());
   module.def("pool", &pooling::pool, py::call_guard<py::gil_scoped_release>());
   module.def("spread", &pooling::spread, py::call_guard<py::gil_scoped_release>());
+  module.def("pool_large", &pooling::pool_large, py::call_guard<py::gil_scoped_release>());
+  module.def("spread_large", &pooling::spread_large, py::call_guard<py::gil_scoped_release>());
   py::class_<PoolPath, std::shared_ptr<PoolPath>>(module, "PoolPath")
       .def(py::init<const std::string&, const std::string&, py::object>())
       .def("cover", [](const std::shared_ptr<PoolPath>& path) { PoolPath::cover(path); })
