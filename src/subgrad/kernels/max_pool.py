@@ -38,6 +38,7 @@ _CHANNELS = 128  # at most in a tile: two lines of the cache, and threads that r
 # What keeps a bit for each of so many entries, and their count; without it up to 64, and the bits are counted.
 _WORDS = ((12, torch.int16), (27, torch.int32), (64, torch.int64))
 _READS = 72  # that a thread of contiguous planes may have under way, as eight windows of nine entries
+_LOOPED_BITS = 27  # in 32 with their count; loops over wider words are slower than those over large windows
 _POSITION = (1 << 31) - 1  # in a word of a large window; above are how many entries are as large
 _HELD = 160  # numbers that a thread may have in registers
 _MOST_PLACES = 64  # entries of a cell, or windows that reach it, which the kernel names one by one
@@ -56,6 +57,7 @@ class Geometry:
         sizes, outputs: in space.
         kernel: the size of a window; the largest, if they differ.
         steps: how far windows lie apart; None if they differ.
+        most_bits: that a word has for entries.
     """
 
     shape: tuple[int, ...]
@@ -67,6 +69,7 @@ class Geometry:
     steps: Three | None
     padding: Three = (0, 0, 0)
     dilation: Three = (1, 1, 1)
+    most_bits: int = 64
 
     @cached_property
     def entries(self) -> int:
@@ -118,7 +121,7 @@ class Geometry:
     def is_small(self) -> bool:
         """Whether a word has a bit for each entry, and the kernels, which name entries and windows, stay small."""
         places = prod(self.most_windows) if self.steps is None else max(prod(self.steps), self.reach)
-        return self.entries <= 64 and places <= _MOST_PLACES
+        return self.entries <= self.most_bits and places <= _MOST_PLACES
 
     @cached_property
     def reach(self) -> int:
@@ -330,17 +333,17 @@ class Geometry:
 
 def geometry_of(x: Tensor, arguments: Arguments) -> Geometry | None:
     """None for calls that the kernels are not made for, and for those that torch refuses."""
-    numbers = arguments.get("output_size")
+    numbers, most_bits = arguments.get("output_size"), _LOOPED_BITS if _is_by_loops(x) else 64
     if numbers is not None:
         # In space torch's own kernel lays its results out one way only.
-        return _adaptive(tuple(x.shape), len(numbers) == 2 and is_channels_last(x), tuple(numbers))
+        return _adaptive(tuple(x.shape), len(numbers) == 2 and is_channels_last(x), tuple(numbers), most_bits)
     given = tuple(_as_tuple(arguments[name]) for name in _NUMBERS)
-    return _regular(tuple(x.shape), is_channels_last(x), given, bool(arguments["ceil_mode"]))
+    return _regular(tuple(x.shape), is_channels_last(x), given, bool(arguments["ceil_mode"]), most_bits)
 
 
 @lru_cache(maxsize=1024)
 def _regular(
-    shape: tuple[int, ...], last: bool, given: tuple[tuple[int, ...], ...], ceil_mode: bool
+    shape: tuple[int, ...], last: bool, given: tuple[tuple[int, ...], ...], ceil_mode: bool, most_bits: int
 ) -> Geometry | None:
     kernel, steps, padding, dilation = given
     dims = max(2, *map(len, given))  # one number in a list, too, is for all dimensions
@@ -359,12 +362,12 @@ def _regular(
         _three(each, 1) for each in (shape[-dims:], outputs, kernel, steps, dilation)
     )
     out = (*shape[:-dims], *outputs)
-    found = Geometry(shape, out, last, sizes, outs, kernel, steps, _three(padding, 0), dilation)
+    found = Geometry(shape, out, last, sizes, outs, kernel, steps, _three(padding, 0), dilation, most_bits)
     return found if found.has_indices_of_32_bits else None
 
 
 @lru_cache(maxsize=1024)
-def _adaptive(shape: tuple[int, ...], last: bool, outputs: tuple[int, ...]) -> Geometry | None:
+def _adaptive(shape: tuple[int, ...], last: bool, outputs: tuple[int, ...], most_bits: int) -> Geometry | None:
     dims = len(outputs)
     if not _is_sound(shape, dims, outputs):
         return None
@@ -372,7 +375,8 @@ def _adaptive(shape: tuple[int, ...], last: bool, outputs: tuple[int, ...]) -> G
     both = tuple(zip(sizes, outs, strict=True))
     is_even = all(size % out == 0 for size, out in both)
     kernel = _three([-(-(size + out - gcd(size, out)) // out) for size, out in both], 1)
-    found = Geometry(shape, (*shape[:-dims], *outputs), last, sizes, outs, kernel, kernel if is_even else None)
+    steps, out = kernel if is_even else None, (*shape[:-dims], *outputs)
+    found = Geometry(shape, out, last, sizes, outs, kernel, steps, most_bits=most_bits)
     return found if found.has_indices_of_32_bits else None
 
 
@@ -439,16 +443,18 @@ class Pooling(NamedTuple):
     """One call as the C++ part runs it.
 
     Attributes:
-        forward: the kernel for the input, values, words, and words again.
-        backward: the kernel for the cotangent, words, and the gradient.
+        kernels: for the input, values, words, and words again; and for the cotangent, words, and the gradient.
+        windows: what the loops know, on the CPU.
+        is_small: whether words have a bit for each entry, and the input is not kept.
         out: the shape of the values.
         channels_last: whether channels come last in memory.
         word: a tensor of the words' dtype.
         in_python: the gradient, of cotangents that are differentiated, batched, traced, or lie differently.
     """
 
-    forward: Compiled
-    backward: Compiled
+    kernels: tuple[Compiled, Compiled] | None
+    windows: Any
+    is_small: bool
     out: tuple[int, ...]
     channels_last: bool
     word: Tensor
@@ -458,17 +464,30 @@ class Pooling(NamedTuple):
 def pooling_of(run: Run, call: Call) -> Pooling | None:
     """None for what the C++ part is not made for."""
     x = call.args[0]
-    if not isinstance(run, _Pool) or not x.is_cuda:
+    if not isinstance(run, _Pool) or (run.is_line and x.ndim not in (2, 3)):
         return None
-    geometry = run.geometry_of(x)
-    if geometry is None or not geometry.is_small or not x.is_contiguous(memory_format=geometry.layout):
+    lines = x.unsqueeze(-2) if run.is_line else x
+    geometry = run.geometry_of(lines)
+    if geometry is None or not lines.is_contiguous(memory_format=geometry.layout):
+        return None
+    if x.is_cuda and (run.is_line or run.with_indices or not geometry.is_small):
+        return None
+    if run.is_line and geometry.channels_last:
         return None
     with torch.no_grad():
-        forward, backward = geometry.compiled(x.detach())
-    if forward is None or backward is None:
+        kernels = geometry.compiled(x.detach()) if x.is_cuda else None
+    if kernels is not None and None in kernels:
         return None
-    word = torch.empty(0, dtype=geometry.word)
-    return Pooling(forward, backward, geometry.out, geometry.channels_last, word, partial(_spread, geometry))
+    out = (*geometry.out[:-2], geometry.out[-1]) if run.is_line else geometry.out
+    return Pooling(
+        kernels,  # pyright: ignore[reportArgumentType]
+        None if x.is_cuda else geometry._in_loops,
+        geometry.is_small,
+        out,
+        geometry.channels_last,
+        torch.empty(0, dtype=geometry.word),
+        partial(_spread_line if run.is_line else _spread, geometry),
+    )
 
 
 class Shared(Gate):
@@ -501,6 +520,11 @@ def _spread(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor
     if torch.compiler.is_compiling() or not is_memory(cotangent) or cotangent.device != words.device:
         return geometry.spread_by_torch(cotangent, words, x)
     return geometry.spread(cotangent, words, x)
+
+
+def _spread_line(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor, x: Tensor | None) -> Tensor:
+    lines = None if x is None else x.unsqueeze(-2)
+    return _spread(geometry, cotangent.unsqueeze(-2), words.unsqueeze(-2), anchor, lines).squeeze(-2)
 
 
 class _Constant(Gate):

@@ -23,8 +23,6 @@
 namespace pooling {
 namespace {
 
-constexpr int64_t COUNTED = 58;  // entries, for which a word of 64 bits still has room for their count
-
 // The windows along one dimension: where each begins, and which of its entries exist.
 struct Line {
   std::vector<int64_t> start, first, end;
@@ -90,7 +88,7 @@ ALWAYS_INLINE Bits counted(Bits bits) {  // instructions for it are not everywhe
 
 template <typename Bits>
 ALWAYS_INLINE Bits count_of(Bits word, int64_t entries) {
-  return entries > COUNTED ? counted(word) : (word >> entries) & (entries <= 12 ? 15 : entries <= 27 ? 31 : 63);
+  return (word >> entries) & (entries <= 12 ? 15 : 31);
 }
 
 // The first of the largest, or the last that is nan, as torch's kernels; all are -inf at first. ``STEP`` between the
@@ -185,11 +183,8 @@ template <typename Scalar, typename Number, typename Bits, typename Word>
 ALWAYS_INLINE void write_any(const Number* best, const Bits* bits, int64_t entries, Scalar* values, Word* words,
                              int64_t lanes) {
   for (int64_t lane = 0; lane < lanes; ++lane) values[lane] = static_cast<Scalar>(best[lane]);
-  if (entries > COUNTED)
-    for (int64_t lane = 0; lane < lanes; ++lane) words[lane] = static_cast<Word>(bits[lane]);
-  else
-    for (int64_t lane = 0; lane < lanes; ++lane)
-      words[lane] = static_cast<Word>(bits[lane] | counted(bits[lane]) << entries);
+  for (int64_t lane = 0; lane < lanes; ++lane)
+    words[lane] = static_cast<Word>(bits[lane] | counted(bits[lane]) << entries);
 }
 
 template <typename Scalar, typename Number, typename Bits, typename Word>
@@ -352,7 +347,7 @@ void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* 
   const Line &planes = windows.lines[0], &rows = windows.lines[1], &columns = windows.lines[2];
   const int64_t lanes = windows.lanes, width = windows.outputs[2], across = width * lanes;
   const int64_t entries = windows.entries();
-  const Bits all = entries == 8 * sizeof(Bits) ? ~Bits(0) : (Bits(1) << entries) - 1;
+  const Bits all = (Bits(1) << entries) - 1;
   std::vector<Number> shares(across);
   std::vector<Bits> wide(across), exist(width);  // the entries that a window has in its row
   for (int64_t number = 0; number < entries; ++number)
@@ -390,13 +385,12 @@ void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* 
 template <typename Work>
 void with_words(const at::Tensor& words, Work work) {
   if (words.scalar_type() == at::kShort) return work(int16_t(), uint32_t());
-  if (words.scalar_type() == at::kInt) return work(int32_t(), uint32_t());
-  work(int64_t(), uint64_t());
+  work(int32_t(), uint32_t());
 }
 
 // Large windows have words of a position, the first of the largest entries or the last that is nan, and above it how many
 // are as large. Rows of a window are looked at whole, once for the largest and once for their number.
-constexpr int64_t POSITION = (int64_t(1) << 31) - 1, SIDE_BY_SIDE = 16;
+constexpr int64_t POSITION = (int64_t(1) << 31) - 1, SIDE_BY_SIDE = 16, BLOCK = 256;
 
 template <typename Number>
 ALWAYS_INLINE Number larger(Number one, Number other) {  // nan, if either is
@@ -486,10 +480,13 @@ int64_t word_of(const Windows& windows, const Scalar* x, int64_t oz, int64_t oy,
         if (x[at + i * step] != x[at + i * step]) count = 1, position = at + i * step;
       return;
     }
-    const int64_t more = count_of(x + at, size, step, most);
-    for (int64_t i = 0; more && position < 0; ++i)
-      if (static_cast<Number>(x[at + i * step]) == most) position = at + i * step;
-    count += more;
+    for (int64_t begin = 0; begin < size; begin += BLOCK) {
+      const Scalar* block = x + at + begin * step;
+      const int64_t more = count_of(block, std::min(BLOCK, size - begin), step, most);
+      for (int64_t i = 0; more && position < 0; ++i)
+        if (static_cast<Number>(block[i * step]) == most) position = at + (begin + i) * step;
+      count += more;
+    }
   });
   *value = position < 0 ? static_cast<Scalar>(most) : x[position];
   return count << 32 | std::max<int64_t>(position, 0);

@@ -477,46 +477,70 @@ bool is_plain_cuda(const Tensor& tensor) {
          !at::isTensorSubclassLike(tensor) && Compiled::is_on_current_device(tensor);
 }
 
-// Max-pooling of one shape, whose tied entries share: see `max_pool.py`.
+// Max-pooling of one shape, whose tied entries share: see `max_pool.py`. By kernels, or by loops over windows.
 struct Pooling {
-  Compiled forward, backward;
+  std::optional<std::pair<Compiled, Compiled>> kernels;
+  const pooling::Windows* windows;
+  bool is_small;
   std::vector<int64_t> sizes, out;
   at::MemoryFormat format;
   c10::ScalarType dtype, word;
   PyObject* in_python;
+
+  void pool(const Tensor& x, const Tensor& values, const Tensor& words, const std::optional<Tensor>& indices) const {
+    if (kernels) return kernels->first({x, values, words, words}, 0);
+    if (is_small) return pooling::pool(x, values, words, indices, *windows);
+    pooling::pool_large(x, values, words, *windows);
+    if (indices) at::bitwise_and_out(*const_cast<Tensor*>(&*indices), words, pooling::POSITION);
+  }
+
+  void spread(const Tensor& cotangent, const Tensor& words, const Tensor& x, const Tensor& gradient) const {
+    if (kernels) return kernels->second({cotangent, words, gradient}, 0);
+    if (is_small) return pooling::spread(cotangent, words, gradient, *windows);
+    pooling::spread_large(x, cotangent, words, gradient, *windows);
+  }
 };
 
 struct Pooled : torch::autograd::Function<Pooled> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Pooling* pooling) {
+  static variable_list forward(AutogradContext* context, const Tensor& x, const Pooling* pooling, bool with_indices) {
     at::AutoDispatchBelowAutograd guard;
     const auto options = x.options().memory_format(pooling->format);
     const Tensor values = at::empty(pooling->out, options);
     const Tensor words = at::empty(pooling->out, options.dtype(pooling->word));
-    pooling->forward({x, values, words, words}, 0);
-    context->save_for_backward({words});
+    std::optional<Tensor> indices;
+    if (with_indices) indices = at::empty(pooling->out, options.dtype(at::kLong));
+    pooling->pool(x, values, words, indices);
+    context->save_for_backward({words, pooling->is_small ? Tensor() : x});
     context->saved_data["origin"] = Origin::of(x);
     context->saved_data["pooling"] = reinterpret_cast<int64_t>(pooling);  // which is never given back
-    return values;
+    context->set_materialize_grads(false);
+    if (!indices) return {values};
+    context->mark_non_differentiable({*indices});
+    return {values, *indices};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
-    const Tensor words = context->get_saved_variables()[0], cotangent = cotangents[0];
-    if (!cotangent.defined()) return variable_list(2);
+    const auto saved = context->get_saved_variables();
+    const Tensor words = saved[0], x = saved[1], cotangent = cotangents[0];
+    if (!cotangent.defined()) return variable_list(3);
     const auto& pooling = *reinterpret_cast<const Pooling*>(context->saved_data["pooling"].toInt());
-    if (!at::GradMode::is_enabled() && is_plain_cuda(cotangent) && is_plain_cuda(words) &&
+    const auto is_plain = pooling.kernels ? is_plain_cuda : is_plain_cpu;
+    if (!at::GradMode::is_enabled() && is_plain(cotangent) && is_plain(words) &&
         cotangent.scalar_type() == pooling.dtype) {
       const auto options = cotangent.options().memory_format(pooling.format);
-      const bool lies_alike = cotangent.is_contiguous(pooling.format) && Compiled::is_well_placed(cotangent);
+      const bool is_placed = !pooling.kernels || Compiled::is_well_placed(cotangent);
+      const bool lies_alike = is_placed && cotangent.is_contiguous(pooling.format);
       const Tensor dense = lies_alike ? cotangent : at::empty(cotangent.sizes(), options);
       if (!lies_alike) dense.copy_(cotangent);
       const Tensor gradient = at::empty(pooling.sizes, options);
-      pooling.backward({dense, words, gradient}, 0);
-      return {gradient, Tensor()};
+      pooling.spread(dense, words, x, gradient);
+      return {gradient, Tensor(), Tensor()};
     }
     py::gil_scoped_acquire gil;
     const auto in_python = py::reinterpret_borrow<py::object>(pooling.in_python);
     const Tensor zero = Origin::zero(context->saved_data["origin"]);
-    return {in_python(cotangent, words, zero).cast<Tensor>(), Tensor()};
+    const py::object input = pooling.is_small ? py::object(py::none()) : py::cast(x);
+    return {in_python(cotangent, words, zero, input).cast<Tensor>(), Tensor(), Tensor()};
   }
 };
 
@@ -954,11 +978,12 @@ class PoolPath {
     const bool is_in_pass = switched.has(DispatchKey::TESTING_ONLY_GenericMode);
     if (!met.is_plain || !is_on || is_in_pass || !met.is_differentiated_now()) return (*in_python_)(keys, stack);
     const Tensor x = args[0].toTensor();
-    const Pooling* pooling = is_plain_cuda(x) && Compiled::is_well_placed(x) ? found(x, args) : nullptr;
+    const bool is_mine = is_plain_cpu(x) || (is_plain_cuda(x) && Compiled::is_well_placed(x));
+    const Pooling* pooling = is_mine ? found(x, args) : nullptr;
     if (pooling == nullptr) return (*in_python_)(keys, stack);
-    Tensor out = Pooled::apply(x, pooling);
+    variable_list out = Pooled::apply(x, pooling, op_.schema().returns().size() > 1);
     torch::jit::drop(*stack, count);
-    stack->emplace_back(std::move(out));
+    for (Tensor& each : out) stack->emplace_back(std::move(each));
   }
 
  private:
@@ -1008,7 +1033,7 @@ class PoolPath {
       }
       const py::object found = planner_(*given);
       if (found.ptr() == Py_NotImplemented) return nullptr;
-      if (!found.is_none() && Driver::get()) made = of(found, x);
+      if (!found.is_none() && (x.is_cpu() || Driver::get())) made = of(found, x);
     } catch (py::error_already_set&) {
       return nullptr;
     }
@@ -1020,16 +1045,19 @@ class PoolPath {
 
   static const Pooling* of(const py::object& planned, const Tensor& x) {
     const auto given = planned.cast<py::tuple>();
-    const bool is_last = given[3].cast<bool>();
     const auto last = x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
-    return new Pooling{Compiled::of(given[0]),
-                       Compiled::of(given[1]),
-                       x.sizes().vec(),
-                       given[2].cast<std::vector<int64_t>>(),
-                       is_last ? last : at::MemoryFormat::Contiguous,
-                       x.scalar_type(),
-                       given[4].cast<Tensor>().scalar_type(),
-                       given[5].cast<py::object>().release().ptr()};
+    auto* made = new Pooling{std::nullopt,
+                             nullptr,
+                             given[2].cast<bool>(),
+                             x.sizes().vec(),
+                             given[3].cast<std::vector<int64_t>>(),
+                             given[4].cast<bool>() ? last : at::MemoryFormat::Contiguous,
+                             x.scalar_type(),
+                             given[5].cast<Tensor>().scalar_type(),
+                             given[6].cast<py::object>().release().ptr()};
+    if (x.is_cpu()) made->windows = new pooling::Windows(given[1].cast<const pooling::Windows&>());
+    else made->kernels.emplace(Compiled::of(given[0].cast<py::tuple>()[0]), Compiled::of(given[0].cast<py::tuple>()[1]));
+    return made;
   }
 
   const OperatorHandle op_;

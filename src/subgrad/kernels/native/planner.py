@@ -28,7 +28,15 @@ from subgrad.kernels.piecewise import CLAMPS as VALUES_OF_CLAMPS
 from subgrad.kernels.piecewise import STRAIGHT, coding_of, is_number_for, only_given, rows_between
 
 KEYS = ("AutogradCPU", "AutogradCUDA")
-POOLINGS = {"max_pool2d_with_indices": ("max_pool2d",), "max_pool3d_with_indices": ("max_pool3d",)}
+POOLINGS = {
+    "AutogradCUDA": {"max_pool2d_with_indices": ("max_pool2d",), "max_pool3d_with_indices": ("max_pool3d",)},
+    "AutogradCPU": {
+        "max_pool2d_with_indices": ("max_pool1d", "max_pool2d", "max_pool2d_with_indices"),
+        "max_pool3d_with_indices": ("max_pool3d", "max_pool3d_with_indices"),
+        "adaptive_max_pool2d": ("adaptive_max_pool2d",),
+        "adaptive_max_pool3d": ("adaptive_max_pool3d",),
+    },
+}
 _paths: list[Any] = []
 
 
@@ -40,7 +48,7 @@ def fast_paths(key: str, operators: tuple[Operator, ...], originals: Originals) 
     made: dict[str, Any] = {}
     for op in operators:
         if op.is_joint:
-            forms = POOLINGS.get(op.op, ()) if key == "AutogradCUDA" else ()
+            forms = POOLINGS[key].get(op.op, ())
             made |= {form: module.PoolPath(f"aten::{form}", key, PoolPlanner(op, form, originals)) for form in forms}
             continue
         for form in filter(None, (op.op, op.in_place)):
@@ -140,7 +148,7 @@ class Planner:
 
 @dataclass(frozen=True)
 class PoolPlanner:
-    """The same for max-pooling without indices on CUDA: kinds of calls are told apart by shapes and strides as well."""
+    """The same for max-pooling: kinds of calls are told apart by shapes and strides as well."""
 
     op: Operator
     form: str
