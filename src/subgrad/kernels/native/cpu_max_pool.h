@@ -45,6 +45,8 @@ struct Windows {
   std::vector<Line> lines;
   std::vector<int64_t> offsets;  // of a window's entries from its start
   std::array<int64_t, 3> steps;  // between windows; 0 if they differ in size
+  // For every place in a row the windows that have it, in turns: which, or -1, and as which entry in its row.
+  std::vector<std::vector<std::pair<int32_t, int32_t>>> turns;
   std::vector<std::pair<int64_t, int64_t>> with_entry;  // the windows of a row that have an entry, by its number
 
   explicit Windows(const std::vector<int64_t>& given) : lanes(given[0]), planes(given[1]) {
@@ -63,6 +65,18 @@ struct Windows {
       while (begin < end && row.end[end - 1] <= k) --end;
       with_entry.emplace_back(begin, end);
     }
+    if (lanes == 1 && dilation[2] == 1) take_turns(row);
+  }
+
+  void take_turns(const Line& row) {
+    std::vector<size_t> found(sizes[2], 0);
+    for (size_t window = 0; window < row.start.size(); ++window)
+      for (int64_t k = row.first[window]; k < row.end[window]; ++k) {
+        const int64_t place = row.start[window] + k;
+        const size_t turn = found[place]++;
+        if (turn == turns.size()) turns.emplace_back(sizes[2], std::pair<int32_t, int32_t>(-1, 0));
+        turns[turn][place] = {static_cast<int32_t>(window), static_cast<int32_t>(k)};
+      }
   }
 
   int64_t place(int64_t z, int64_t y, int64_t x) const { return (z * sizes[1] + y) * sizes[2] + x; }
@@ -341,6 +355,8 @@ void Windows::look_through_row(const Scalar* x, int64_t oz, int64_t oy, Number* 
   }
 }
 
+constexpr int64_t MANY = 3;  // largest entries of a window
+
 template <typename Scalar, typename Word, typename Bits>
 void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* words, Scalar* gradient) {
   using Number = at::opmath_type<Scalar>;
@@ -349,6 +365,8 @@ void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* 
   const int64_t entries = windows.entries();
   const Bits all = (Bits(1) << entries) - 1;
   std::vector<Number> shares(across);
+  std::vector<Number> share_of_place(windows.sizes[2]);
+  std::vector<Bits> bits_of_place(windows.sizes[2]);
   std::vector<Bits> wide(across), exist(width);  // the entries that a window has in its row
   for (int64_t number = 0; number < entries; ++number)
     for (int64_t ox = 0, k = number % windows.kernel[2]; ox < width; ++ox)
@@ -366,6 +384,23 @@ void spread_plane(const Windows& windows, const Scalar* cotangents, const Word* 
           if (some >> number & 1 && begin < end)
             add(shares.data() + begin, wide.data() + begin, number,
                 gradient + at + columns.start[begin] + windows.offsets[number], end - begin);
+        }
+        continue;
+      }
+      // Where many tie, place after place, in as many turns as windows overlap: no entry waits for the one before.
+      int64_t largest = 0;
+      for (int64_t ox = 0; lanes == 1 && ox < width; ++ox) largest += count_of(wide[ox], entries);
+      if (lanes == 1 && largest > MANY * width && !windows.turns.empty()) {
+        for (const auto& turn : windows.turns) {
+          for (int64_t place = 0; place < windows.sizes[2]; ++place) {
+            const auto [window, k] = turn[place];
+            share_of_place[place] = window < 0 ? Number(0) : shares[window];
+            bits_of_place[place] = window < 0 ? Bits(0) : wide[window] >> k;
+          }
+          for (int64_t number = 0; number < entries; number += windows.kernel[2])
+            if (some >> number & ((Bits(1) << windows.kernel[2]) - 1))
+              add(share_of_place.data(), bits_of_place.data(), number,
+                  gradient + at + windows.offsets[number], windows.sizes[2]);
         }
         continue;
       }
@@ -390,7 +425,8 @@ void with_words(const at::Tensor& words, Work work) {
 
 // Large windows have words of a position, the first of the largest entries or the last that is nan, and above it how many
 // are as large. Rows of a window are looked at whole, once for the largest and once for their number.
-constexpr int64_t POSITION = (int64_t(1) << 31) - 1, SIDE_BY_SIDE = 16, BLOCK = 256;
+constexpr int64_t POSITION = (int64_t(1) << 31) - 1, BLOCK = 256;
+constexpr int64_t SIDE_BY_SIDE = 64;  // so many that the loop over them is not unrolled, but done in vectors
 
 template <typename Number>
 ALWAYS_INLINE Number larger(Number one, Number other) {  // nan, if either is
