@@ -17,6 +17,8 @@ from torch import Tensor
 import subgrad
 from subgrad.kernels import max_pool, triton_launch
 from subgrad.kernels import triton_max_pool as kernels
+from subgrad.kinks.conditions import tied_in_windows
+from subgrad.kinks.pooling_windows import adaptive, of_call, regular
 
 CASES = [(name, layout, torch.float32) for name in ALL_POOLINGS for layout in LAYOUTS]
 CASES += [
@@ -96,6 +98,17 @@ def test_second_derivatives_are_those_of_the_plain_rule(name: str) -> None:
     assert seconds[0][0] is not None
     assert not seconds[0][0].any()
     torch.testing.assert_close(seconds[0][1], seconds[1][1])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ALL_POOLINGS)
+def test_tied_windows_are_known(name: str, layout: str) -> None:
+    x, arguments = input_of(name, torch.float32, "cpu", layout), arguments_of(name)
+    geometry = max_pool.geometry_of(x, arguments)
+    assert geometry is not None
+    windows = of_call(adaptive if "output_size" in arguments else regular, {"self": x, **arguments})
+    assert torch.equal(geometry.tied(x), tied_in_windows(x, windows))
+    assert geometry.tied(x).any() == (geometry.entries > 1)
 
 
 def test_cotangents_may_be_batched() -> None:

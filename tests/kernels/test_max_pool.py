@@ -60,7 +60,7 @@ def test_tensors_on_the_cpu_are_for_the_loops_alone() -> None:
     assert (MaxPool().accepts(plan, call) is None) == (build.loops() is None)
     with without_front():
         assert MaxPool().accepts(plan, call) is None
-    assert cuda_window_scan.Geometry.of(x, None, arguments) is None
+    assert cuda_window_scan.OnCuda().ties(x, arguments) is None
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (1, 1, 1, 1), (2, 3, 1, 5), (2, 1, 1, 5)])

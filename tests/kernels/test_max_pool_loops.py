@@ -43,7 +43,9 @@ def test_gradients_are_those_of_the_plain_rule(name: str, layout: str, dtype: to
     assert torch.equal(indices[plain > float("-inf")], chosen[plain > float("-inf")])
     v = cotangent(plain).nan_to_num(0.25, 1.0, -1.0)
     one, other = (torch.autograd.grad(out, x, v)[0] for out in (found, plain))
-    torch.testing.assert_close(one, other, rtol=2e-2 if x.element_size() == 2 else 1e-6, atol=0.2 if name in LARGE else 5e-2)
+    torch.testing.assert_close(
+        one, other, rtol=2e-2 if x.element_size() == 2 else 1e-6, atol=0.2 if name in LARGE else 5e-2
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

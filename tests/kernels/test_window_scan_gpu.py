@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
-from kernels.windows import LAYOUTS, NAMES, POOLINGS, distinct, integers, pooled
+from kernels.windows import LAYOUTS, NAMES, POOLINGS, distinct, integers
 from torch import Tensor
 
 import subgrad
@@ -31,12 +31,12 @@ def test_ties_are_found(name: str, layout: str) -> None:
     arguments = dict(zip(NAMES, POOLINGS[name], strict=True))
 
     def found(x: Tensor) -> bool:
-        flag = OnCuda().ties(x, pooled(x, POOLINGS[name]), arguments)
+        flag = OnCuda().ties(x, arguments)
         assert flag is not None
         return bool(flag)
 
     def counted(x: Tensor) -> int:
-        tied = OnCuda().ties(x, None, arguments)
+        tied = OnCuda().ties(x, arguments)
         assert tied is not None
         wanted = tied_in_windows(x, regular(x, *POOLINGS[name])).sum()
         assert tied == wanted
@@ -83,7 +83,8 @@ def test_windows_in_space_are_not_taken_for_those_of_images() -> None:
     """Without a batch they have four dimensions, too."""
     x = integers(torch.float32, "cuda").nan_to_num()[:, :2].requires_grad_()
     arguments = {"self": x, **dict(zip(NAMES, ([1, 2, 2], [], [0, 0, 0], [1, 1, 1], False), strict=True))}
-    assert OnCuda().ties(x, None, arguments) is None
+    wanted = tied_in_windows(x, regular(x, [1, 2, 2])).sum()
+    assert OnCuda().ties(x, arguments) == wanted
     with subgrad.use("min-norm"):
         found, plane = F.max_pool3d(x, (1, 2, 2)), F.max_pool2d(x, 2)
     v = torch.linspace(-1, 2, found.numel(), device="cuda").view_as(found)

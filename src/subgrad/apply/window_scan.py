@@ -12,8 +12,8 @@ from subgrad.apply.call import Arguments
 class ForWindows(Protocol):
     """Both return None for calls that they are not made for."""
 
-    def ties(self, x: Tensor, values: Tensor | None, arguments: Arguments) -> Tensor | None:
-        """How many windows hold their largest entry, if it is known, twice: on the device, not synchronised."""
+    def ties(self, x: Tensor, arguments: Arguments) -> Tensor | None:
+        """How many windows hold their largest entry twice: on the device, not synchronised."""
         ...
 
     def ahead(

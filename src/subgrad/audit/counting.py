@@ -245,10 +245,11 @@ def _total(counts: list[Tensor]) -> Tensor:
 def _in_one_pass(arguments: Mapping[str, Any]) -> tuple[int, Tensor] | None:
     """Windows and tied ones, where a kernel of ours looks at all of them at once."""
     shortcut, x = window_scan.for_windows(), arguments["self"]
-    tied = None if shortcut is None else shortcut.ties(x, None, arguments)
+    tied = None if shortcut is None else shortcut.ties(x, arguments)
     if tied is None:
         return None
-    return x.shape[:-2].numel() * prod(of_call(regular, arguments).shape), tied.long()
+    outputs = of_call(regular, arguments).shape
+    return x.shape[: -len(outputs)].numel() * prod(outputs), tied
 
 
 def _pieces(kink: Kink, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

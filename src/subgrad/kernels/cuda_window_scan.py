@@ -15,8 +15,8 @@ from torch import Tensor
 from subgrad.apply.autograd_nodes import is_memory, is_readable
 from subgrad.apply.call import Arguments
 from subgrad.kernels.cuda_bitmask import DTYPES
+from subgrad.kernels.max_pool import geometry_of
 from subgrad.kernels.triton_launch import launch, triton_kernels
-from subgrad.kinks.pooling_windows import of_call, regular
 
 _BLOCK = 512
 _NAMES = ("kernel_size", "stride", "padding", "dilation")
@@ -35,39 +35,24 @@ class Geometry:
     constants: tuple[Any, ...]
 
     @classmethod
-    def of(cls, x: Tensor, values: Tensor | None, arguments: Arguments) -> Geometry | None:
+    def of(cls, x: Tensor, values: Tensor, arguments: Arguments) -> Geometry | None:
         """None for what the kernels are not made for."""
         if not x.is_cuda or x.dtype not in DTYPES or not is_readable(x) or triton_kernels() is None:
             return None
         # Three sizes: an image in space, which without a batch has four dimensions as well.
-        if x.ndim not in (3, 4) or len(arguments["kernel_size"]) > 2 or not (values is None or is_memory(values)):
+        if x.ndim not in (3, 4) or len(arguments["kernel_size"]) > 2 or not is_memory(values):
             return None
-        tensors = [x] if values is None else [x, values]
-        last = all(_is_channels_last(each) for each in tensors)
-        if not last and not all(each.is_contiguous() for each in tensors):
+        last = _is_channels_last(x) and _is_channels_last(values)
+        if not last and not (x.is_contiguous() and values.is_contiguous()):
             return None
         kernel, stride, padding, dilation = (arguments[name] for name in _NAMES)
-        sizes = of_call(regular, {"self": x, **arguments}).shape if values is None else values.shape[-2:]
         kernel, steps, padding, dilation = (_pair(each) for each in (kernel, stride or kernel, padding, dilation))
-        numbers = (x.shape[-3], *x.shape[-2:], *sizes, *padding, *dilation)
+        numbers = (x.shape[-3], *x.shape[-2:], *values.shape[-2:], *padding, *dilation)
         return cls(numbers, (*steps, *kernel, last))
 
     @property
     def layout(self) -> torch.memory_format:
         return torch.channels_last if self.constants[-1] else torch.contiguous_format
-
-    @property
-    def windows(self) -> int:
-        """In each plane."""
-        return self.numbers[3] * self.numbers[4]
-
-    def find_ties(self, x: Tensor, values: Tensor | None) -> Tensor:
-        """How many windows are tied."""
-        tied = torch.zeros((), dtype=torch.int32, device=x.device)
-        tensors = (x.detach(), x.detach() if values is None else values.detach(), tied)
-        size = x.shape[:-2].numel() * self.windows
-        self._launch("find_ties", size, x, tensors, self.numbers, values is not None)
-        return tied
 
     def look_ahead(self, x: Tensor, tangent: Tensor, values: Tensor, chosen: Tensor, flags: Tensor, last: bool) -> None:
         tensors = (x.detach(), tangent, values.detach(), chosen, flags)
@@ -83,9 +68,11 @@ class Geometry:
 class OnCuda:
     """See `ForWindows`."""
 
-    def ties(self, x: Tensor, values: Tensor | None, arguments: Arguments) -> Tensor | None:
-        geometry = Geometry.of(x, values, arguments)
-        return None if geometry is None else geometry.find_ties(x, values)
+    def ties(self, x: Tensor, arguments: Arguments) -> Tensor | None:
+        if not x.is_cuda or x.dtype not in DTYPES or not is_readable(x) or triton_kernels() is None:
+            return None
+        geometry = geometry_of(x, arguments)
+        return None if geometry is None else geometry.tied(x.detach()).count_nonzero()
 
     def ahead(
         self, x: Tensor, tangent: Tensor, values: Tensor, indices: Tensor, arguments: Arguments, last: bool

@@ -142,6 +142,14 @@ class Geometry:
         self._kernel(with_indices, x)(x, values, words, words if indices is None else indices)
         return values, words, indices
 
+    def tied(self, x: Tensor) -> Tensor:
+        """Which windows hold their largest entry more than once."""
+        _, words, _ = self.pool(x.contiguous(memory_format=self.layout), False)
+        if not self.is_small:
+            return words >> 32 > 1
+        bits = words if self.entries == 64 else words & ((1 << self.entries) - 1)
+        return bits & (bits - 1) != 0
+
     def spread(self, cotangent: Tensor, words: Tensor, x: Tensor | None) -> Tensor:
         """The gradient of the input, which large windows need once more."""
         cotangent = cotangent.contiguous(memory_format=self.layout)

@@ -267,43 +267,6 @@ def _place(at, channels, height, width, LAST: tl.constexpr):
 
 
 @triton.jit
-def find_ties(
-    x_ptr, values_ptr, tied_ptr, size, channels, height, width, out_height, out_width, pad_y, pad_x,
-    dilate_y, dilate_x, STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr, KERNEL_X: tl.constexpr,
-    LAST: tl.constexpr, INDEX: tl.constexpr, GIVEN: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """How many windows hold their largest entry twice; ``GIVEN`` what these are, or not."""
-    at = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < size
-    plane, down, across, channel = _place(at, channels, out_height, out_width, LAST)
-    if GIVEN:
-        value = tl.load(values_ptr + at, mask=inside)
-    else:
-        value = tl.full([BLOCK], float("-inf"), dtype=x_ptr.dtype.element_ty)
-        for i in tl.static_range(KERNEL_Y):
-            for j in tl.static_range(KERNEL_X):
-                y, x = down * STEP_Y - pad_y + i * dilate_y, across * STEP_X - pad_x + j * dilate_x
-                valid = inside & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-                place = (plane * height + y) * width + x
-                if LAST:
-                    place = place * channels + channel
-                entry = tl.load(x_ptr + place, mask=valid, other=float("-inf"))
-                value = tl.where((entry > value) | (entry != entry), entry, value)
-    count = tl.zeros([BLOCK], dtype=tl.int32)
-    for i in tl.static_range(KERNEL_Y):
-        for j in tl.static_range(KERNEL_X):
-            y, x = down * STEP_Y - pad_y + i * dilate_y, across * STEP_X - pad_x + j * dilate_x
-            valid = inside & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-            place = (plane * height + y) * width + x
-            if LAST:
-                place = place * channels + channel
-            count += (valid & (tl.load(x_ptr + place, mask=valid) == value)).to(tl.int32)
-    tied = tl.sum((count > 1).to(tl.int32), axis=0)
-    if tied > 0:
-        tl.atomic_add(tied_ptr, tied)
-
-
-@triton.jit
 def look_ahead(
     x_ptr, tangent_ptr, values_ptr, chosen_ptr, flags_ptr, size, channels, height, width, out_height, out_width,
     pad_y, pad_x, dilate_y, dilate_x, STEP_Y: tl.constexpr, STEP_X: tl.constexpr, KERNEL_Y: tl.constexpr,

@@ -35,7 +35,7 @@ class Pooled(Selection):
         if best.numel() == 0:
             return False
         shortcut = self._shortcut()
-        flag = None if shortcut is None else shortcut.ties(call.arguments["self"], best, call.arguments)
+        flag = None if shortcut is None else shortcut.ties(call.arguments["self"], call.arguments)
         if flag is not None:
             return flag
         return _tied(of_call(self.windows_of, call.arguments), call.arguments["self"], best, 0.0).any()
