@@ -17,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -128,7 +129,7 @@ def show(rows: list[dict[str, Any]], compiled: bool) -> None:
     sys.stdout.flush()
 
 
-def summarise(rows: list[dict[str, Any]], compiled: bool) -> list[dict[str, Any]]:
+def summarise(rows: list[dict[str, Any]], compiled: bool, say: Callable[[str], Any]) -> list[dict[str, Any]]:
     """The geometric mean and the worst model of each contender."""
     found = []
     for contender in dict.fromkeys((row["convention"], row["front"]) for row in rows):
@@ -150,7 +151,7 @@ def summarise(rows: list[dict[str, Any]], compiled: bool) -> list[dict[str, Any]
             }
         )
         is_slow = contender[1] == "built" and contender[0] != "mean" and mean > GEOMETRIC_MEAN
-        print(
+        say(
             f"{contender[0]:11} {contender[1]:9} geometric mean {mean:6.3f}{'*' if is_slow else ' '} worst "
             f"{worst['milliseconds ratio']:6.3f} ({worst['model']}), limit {found[-1]['limit']:.2f}, "
             f"{len(over)} of {len(of_contender)} over it; largest peak {found[-1]['largest peak']:.3f}"
@@ -207,28 +208,32 @@ def main() -> None:
     try:
         for name in options.models:
             try:
-                found = measure(workers, name, options)
+                rows += measure(workers, name, options)
+                show(rows[-len(workers) :], options.compiled)
             except RuntimeError as error:  # what is left of this model in the others is in the way: begin anew
                 print(f"{name:20} failed: {error}")
                 failed[name] = str(error)
                 for worker in workers:
                     worker.end()
                 workers = [Apart(worker.contender, options.device) for worker in workers]
-                continue
-            show(found, options.compiled)
-            rows += found
+            store(rows, failed, options)  # with each model, since a run may be cut off
     finally:
         for worker in workers:
             worker.end()
-    summary = summarise(rows, options.compiled)
-    if options.json:
-        import torch
+    summarise(rows, options.compiled, print)
 
-        machine = torch.cuda.get_device_name() if options.device == "cuda" else "CPU, 1 thread"
-        record = {"machine": machine, "torch": str(torch.__version__), "command": " ".join(["python", *sys.argv])}
-        given = {name: getattr(options, name) for name in ("dtype", "batch", "pixels", "compiled", "repeats")}
-        record |= {**given, "steps": rows, "summary": summary, "failed": failed}
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+
+def store(rows: list[dict[str, Any]], failed: dict[str, str], options: argparse.Namespace) -> None:
+    if not options.json:
+        return
+    import torch
+
+    machine = torch.cuda.get_device_name() if options.device == "cuda" else "CPU, 1 thread"
+    record = {"machine": machine, "torch": str(torch.__version__), "command": " ".join(["python", *sys.argv])}
+    given = {name: getattr(options, name) for name in ("dtype", "batch", "pixels", "compiled", "repeats")}
+    summary = summarise(rows, options.compiled, lambda _: None)
+    record |= {**given, "steps": rows, "summary": summary, "failed": failed}
+    options.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ def _run(function: Any, mask: Mask, position: int, low: float, high: float, call
     x = args[0]
     if position:
         place = args[position]  # where it is nan torch does as where `self` is, and so do comparisons
-        if place.ndim and place.shape != x.shape:
-            return NotImplemented
+        if place.ndim and (place.shape != x.shape or place.stride() != x.stride()):
+            return NotImplemented  # both decide how the result is laid out
     with values():
         if mask.passes_what_stays and not position:
             said = function(*args, **kwargs).eq_(x)
