@@ -22,10 +22,14 @@ class WritesIntoArgument(Exception):  # noqa: N818
 
 
 def _writing_methods() -> frozenset[Any]:
-    named = {name: getattr(Tensor, name) for name in dir(Tensor) if name.endswith("_") and not name.startswith("_")}
-    named |= {name: getattr(torch, name) for name in dir(torch) if name.endswith("_") and not name.startswith("_")}
     not_values = ("requires_grad_", "detach_", "retain_grad_", "share_memory_", "rename_")
-    found = [each for name, each in named.items() if callable(each) and name not in not_values]
+    found = [
+        getattr(where, name)  # `Tensor.clamp_` and `torch.clamp_` are two functions of one name
+        for where in (Tensor, torch)
+        for name in dir(where)
+        if name.endswith("_") and not name.startswith("_") and name not in not_values
+    ]
+    found = [each for each in found if callable(each)]
     operators = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
     return frozenset([*found, Tensor.__setitem__, *(getattr(Tensor, f"__i{name}__") for name in operators)])
 

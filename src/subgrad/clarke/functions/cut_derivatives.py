@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from subgrad.clarke.engine import passes
-from subgrad.clarke.engine.duals import dual, tangent, with_tangent
+from subgrad.clarke.engine.duals import dual, tangent, values, with_tangent
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.passes import Decide, Look, Replay
 from subgrad.torch_internals.transforms import get_unwrapped, is_functorch_wrapped_tensor
@@ -180,11 +180,20 @@ def gumbel_softmax(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def embedding(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """With ``max_norm`` rows are scaled where no derivative sees it."""
-    place = 4 if name_of(func) == "embedding_bag" else 3
-    if kwargs.get("max_norm", args[place] if len(args) > place else None) is not None:
-        return noted(current, func, args, kwargs)
-    return func(*args, **kwargs)
+    """With ``max_norm`` rows are scaled where no derivative sees it, in the memory of the weight itself."""
+    given = {**dict(zip(("input", "weight", "", "max_norm", "norm_type"), args, strict=False)), **kwargs}
+    if given.get("max_norm") is None:
+        return func(*args, **kwargs)
+    if _has_long_rows(given["weight"], given["input"], given["max_norm"], given.get("norm_type", 2.0)):
+        current.keep(given["weight"])
+    return noted(current, func, args, kwargs)
+
+
+def _has_long_rows(weight: Tensor, indices: Tensor, most: float, order: float) -> bool:
+    """Whether some may be scaled: nearly long enough is long enough, since torch may round otherwise."""
+    with values():
+        rows = weight.detach()[indices.values() if indices.is_nested else indices]
+        return bool((torch.linalg.vector_norm(rows.double(), order, dim=-1) > 0.99 * most).any())
 
 
 def in_place_truth(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
