@@ -21,6 +21,7 @@ from subgrad.clarke.engine.duals import carries_tangents, dual
 from subgrad.clarke.engine.environment import eager, generator_states, without_fast_paths
 from subgrad.clarke.engine.errors import Refused, here, where_raised
 from subgrad.clarke.engine.function_mode import Watch
+from subgrad.clarke.engine.module_state import ModuleState
 from subgrad.clarke.engine.passes import RULES, Beside, Decide, Look, Replay
 from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
 from subgrad.clarke.rules.rule_table import rules, rules_of_others
@@ -40,6 +41,7 @@ class Program:
         call: runs it with tensors in the place of the leaves; returns its value and whatever else.
         leaves: where it is evaluated.
         line: at which it begins.
+        reached_from: the program as it was given, and what else it is given: by these it reaches its modules.
         held: the program holds the leaves itself, as a module its parameters: they get their tangents in place.
         copied: it writes into its arguments, and is given copies.
         trusts_custom: derivatives of custom functions are taken as they are given.
@@ -57,6 +59,7 @@ class Program:
     call: Callable[[list[Tensor]], tuple[Any, Any]]
     leaves: list[Tensor]
     line: str
+    reached_from: Sequence[Any] = ()
     held: bool = False
     copied: bool = False
     trusts_custom: bool = False
@@ -89,6 +92,7 @@ class Program:
                 self.leaves = [leaf.clone() if leaf.is_inference() else leaf for leaf in self.leaves]
         self.generators = generator_states(self.leaves)
         self.written = Written(self.leaves)
+        self.modules = ModuleState(self.reached_from)
 
     @contextmanager
     def as_after_one_run(self) -> Iterator[None]:
@@ -98,6 +102,7 @@ class Program:
         except BaseException:
             self.rewind()
             raise
+        self.modules.settle()
         self.written.settle()
         for generator, state in self.drawn:
             generator.set_state(state)
@@ -124,6 +129,7 @@ class Program:
     def _note_one_run(self) -> None:
         self.is_known = True
         self.written.note_one_run()
+        self.modules.note_one_run()
         self.drawn = generator_states(self.leaves)
         self.is_random = any(not torch.equal(a, b) for (_, a), (_, b) in zip(self.generators, self.drawn, strict=True))
 
@@ -286,6 +292,7 @@ class Program:
     def rewind(self) -> None:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
         self.written.restore()
+        self.modules.restore()
         for generator, state in self.generators:
             generator.set_state(state)
 

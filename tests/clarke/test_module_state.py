@@ -1,0 +1,157 @@
+"""What modules hold after a gradient: what one plain run leaves there, also where it is assigned, not written into."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import subgrad
+
+
+class Running(nn.Module):
+    """Statistics, counters and caches as people write them."""
+
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([0.0, 1.0, -2.0]))
+        self.register_buffer("mean", torch.zeros(()))
+        self.count, self._steps = 0, torch.zeros(())
+        self.hidden: Tensor | None = None
+        self.history: list[float] = []
+        self.last = {"norm": torch.zeros(())}
+        self.met: set[int] = set()
+        self.inner = nn.BatchNorm1d(1)
+
+    def forward(self) -> Tensor:
+        y = torch.relu(self.weight)
+        self.mean = 0.9 * self.mean + 0.1 * y.detach().mean()
+        self.count += 1
+        self._steps = self._steps + 1
+        self.hidden = y.detach() if self.hidden is None else self.hidden + y.detach()
+        self.history.append(float(y.detach().sum()))
+        self.last["norm"] = y.detach().norm()
+        self.last[f"norm {self.count}"] = y.detach().norm()
+        self.met.add(self.count)
+        self.inner.eps = 0.5 * self.inner.eps
+        return y.sum() + self.inner(y[:, None]).square().sum()
+
+
+class Trainer:
+    def __init__(self, module: Running) -> None:
+        self.parts = [module]
+
+    def loss(self) -> Tensor:
+        return self.parts[0]()
+
+
+def state(module: Running) -> dict[str, Any]:
+    found = {name: value for name, value in vars(module).items() if not name.startswith("_") or name == "_steps"}
+    return {**found, "inner": module.inner.eps, **{f"buffer {k}": v for k, v in module.named_buffers()}}
+
+
+def assert_same(one: Any, other: Any) -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_same(one[name], other[name])
+    elif isinstance(one, Tensor):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+    else:
+        assert one == other
+
+
+ANYWHERE: list[Running] = []
+
+
+def of_the_file() -> Tensor:
+    return ANYWHERE[0]()
+
+
+def by_a_global() -> Tensor:
+    return of_the_file()
+
+
+def closed_over(module: Running) -> Callable[[], Tensor]:
+    return lambda: module()
+
+
+def by_a_global_of(module: Running) -> Callable[[], Tensor]:
+    ANYWHERE[:] = [module]
+    return by_a_global
+
+
+WAYS: dict[str, Callable[[Running], Callable[[], Tensor]]] = {
+    "itself": lambda module: module,
+    "its method": lambda module: module.forward,
+    "a closure": closed_over,
+    "a partial": lambda module: partial(Running.forward, module),
+    "a trainer": lambda module: Trainer(module).loss,
+    "a closure over a trainer": lambda module: (lambda trainer: lambda: trainer.loss())(Trainer(module)),
+    "an argument": lambda module: lambda part=module: part(),
+    "a global": by_a_global_of,
+    "a parent": lambda module: (lambda parent: lambda: parent[0]())(nn.Sequential(module)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_modules_are_as_after_one_run(way: str) -> None:
+    module = Running()
+    plain = copy.deepcopy(module)
+    closure = WAYS[way](module)
+    for _ in range(3):
+        module.zero_grad()
+        plain().backward()
+        subgrad.backward(closure, list(module.parameters()))
+        assert_same(state(module), state(plain))
+
+
+def test_so_they_are_if_arguments_are_differentiated_in() -> None:
+    module = Running()
+    plain = copy.deepcopy(module)
+    for function in (lambda x: (module() * x).abs().sum(), lambda x: module() * x):
+        for _ in range(2):
+            plain()
+            subgrad.grad(function)(torch.zeros(()))
+            assert_same(state(module), state(plain))
+
+
+def test_modules_are_as_before_if_anything_is_raised() -> None:
+    module = Running()
+    before = copy.deepcopy(module)
+    with pytest.raises(subgrad.clarke.Refused):
+        subgrad.backward(lambda: module() + module.weight.detach().sum(), list(module.parameters()))
+    assert_same(state(module), state(before))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_what_is_computed_before_a_call_is_a_tensor_of_the_program() -> None:
+    layer = torch.nn.utils.weight_norm(nn.Linear(3, 4))
+    subgrad.backward(lambda: layer(torch.zeros(2, 3)).abs().sum(), list(layer.parameters()))
+    assert layer.weight.dtype == torch.float32
+    assert layer.weight.requires_grad
+    assert layer(torch.ones(2, 3)).dtype == torch.float32
+
+
+def test_statistics_that_reach_the_result_detached_are_seen_to() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.mean = nn.Parameter(torch.tensor([1.0, 2.0])), torch.zeros(())
+
+        def forward(self) -> Tensor:
+            self.mean = 0.9 * self.mean + 0.1 * self.weight.detach().mean()
+            return (self.weight.relu() + self.mean).sum()
+
+    module = Shifted()
+    with pytest.raises(subgrad.clarke.Refused, match="detach"):
+        subgrad.backward(module, list(module.parameters()))
+    assert module.mean == 0
