@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import subgrad
@@ -155,3 +156,44 @@ def test_statistics_that_reach_the_result_detached_are_seen_to() -> None:
     with pytest.raises(subgrad.clarke.Refused, match="detach"):
         subgrad.backward(module, list(module.parameters()))
     assert module.mean == 0
+
+
+SPECTRAL = {"parametrization": nn.utils.parametrizations.spectral_norm, "hook": nn.utils.spectral_norm}
+
+
+@pytest.mark.filterwarnings("ignore:.*spectral_norm")
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", SPECTRAL)
+def test_spectral_norms_that_have_converged_are_differentiated(
+    kind: str, dtype: torch.dtype, is_training: bool
+) -> None:
+    def layer() -> nn.Module:
+        torch.manual_seed(0)
+        found = SPECTRAL[kind](nn.Linear(3, 4, dtype=dtype))
+        for _ in range(200):
+            found(torch.ones(2, 3, dtype=dtype))
+        return found.train(is_training)
+
+    x = torch.ones(2, 3, dtype=dtype)
+    one, other = layer(), layer()
+    one(x).square().sum().backward()
+    subgrad.backward(lambda: other(x).square().sum() + F.relu(other(0 * x) - other.bias).sum(), other.parameters())
+    for mine, torchs in zip(other.parameters(), one.parameters(), strict=True):
+        assert mine.grad is not None
+        torch.testing.assert_close(mine.grad, torchs.grad)
+    assert all(each.dtype is dtype for each in (*other.buffers(), other.weight))
+    other(x)  # as before
+
+
+def test_what_writes_into_a_given_result_is_followed() -> None:
+    found = torch.empty(3, dtype=torch.float64)
+
+    def program(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            torch.add(x, 1, out=found)
+        return (x * x).sum() + F.relu(x).sum() + F.relu(found - x - 1).sum()
+
+    x = torch.tensor([-1.0, 0.5, 2.0], dtype=torch.float64)
+    torch.testing.assert_close(subgrad.grad(program)(x), torch.tensor([-2.0, 2.0, 5.0], dtype=torch.float64))
+    torch.testing.assert_close(found, x + 1)

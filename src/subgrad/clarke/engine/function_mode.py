@@ -91,6 +91,8 @@ class Watch(TorchFunctionMode):
             self.current.keep(written)
             if self.looks and _is_seen_by_others(written) and reaches(args, kwargs):
                 self.current.leaks.note(name_of(func))
+            if self.decides and isinstance(kwargs and kwargs.get("out"), Tensor) and reaches(args, kwargs):
+                return self._written_after(func, types, args, kwargs)
         handler = _handlers.get(func, _UNKNOWN)
         if handler is _UNKNOWN:
             handler = _learned(func)
@@ -118,6 +120,12 @@ class Watch(TorchFunctionMode):
             elif isinstance(out, list | tuple):
                 _differentiable.add(func)
         return out
+
+    def _written_after(self, func: Any, types: Any, args: Any, kwargs: Any) -> Tensor:
+        """What writes into ``out=`` has no forward mode; to compute the result and to copy it there has one."""
+        out = kwargs["out"]
+        found = self.__torch_function__(func, types, args, {name: kwargs[name] for name in kwargs if name != "out"})
+        return (out if out.shape == found.shape else out.resize_(found.shape)).copy_(found)
 
     def _by_formula(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Some functions cost less by formulas of ours; inside `torch.func` transforms these see no tangents."""
