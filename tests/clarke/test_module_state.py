@@ -63,6 +63,9 @@ def assert_same(one: Any, other: Any) -> None:
         assert one.keys() == other.keys()
         for name in one:
             assert_same(one[name], other[name])
+    elif isinstance(one, list):
+        for each, another in zip(one, other, strict=True):
+            assert_same(each, another)
     elif isinstance(one, Tensor):
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
@@ -197,3 +200,40 @@ def test_what_writes_into_a_given_result_is_followed() -> None:
     x = torch.tensor([-1.0, 0.5, 2.0], dtype=torch.float64)
     torch.testing.assert_close(subgrad.grad(program)(x), torch.tensor([-2.0, 2.0, 5.0], dtype=torch.float64))
     torch.testing.assert_close(found, x + 1)
+
+
+CONVERSIONS: dict[str, Callable[[nn.Module, Tensor], nn.Module]] = {
+    "to the type of the argument": lambda module, x: module.to(x.dtype),
+    "to its own": lambda module, x: module.to(next(module.parameters()).dtype),
+    "by name": lambda module, x: module.float() if x.dtype is torch.float32 else module.to(x),
+    "to its device": lambda module, x: module.cpu().to(x.device),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", CONVERSIONS)
+def test_modules_that_are_converted_to_what_they_are_stay_so(kind: str, dtype: torch.dtype) -> None:
+    x = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0], [3.0, -1.0]], dtype=dtype)
+    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).to(dtype)
+    parameters = list(module.parameters())
+    plain = copy.deepcopy(module)
+    for is_first in (True, False):
+        wanted = subgrad.grad(lambda x: plain(x).abs().sum() + x.abs().sum())(x)
+        found = subgrad.grad(lambda x: CONVERSIONS[kind](module, x)(x).abs().sum() + x.abs().sum())(x)
+        torch.testing.assert_close(found, wanted)
+        subgrad.backward(lambda: plain(x).abs().sum() + F.relu(0 * plain[0].weight).sum(), plain.parameters())
+        subgrad.backward(
+            lambda: CONVERSIONS[kind](module, x)(x).abs().sum() + F.relu(0 * module[0].weight).sum(), parameters
+        )
+        assert is_first or module[0].weight.grad is not None
+        for one, other in zip(module.parameters(), plain.parameters(), strict=True):
+            assert_same([one, one.grad], [other, other.grad])
+        assert all(one is other for one, other in zip(module.parameters(), parameters, strict=True))
+        assert_same(dict(module.named_buffers()), dict(plain.named_buffers()))
+
+
+def test_modules_that_are_converted_to_something_else_are_refused() -> None:
+    module = nn.Linear(2, 1)
+    with pytest.raises(subgrad.clarke.Refused, match="data="):
+        subgrad.grad(lambda x: module.double()(x).sum())(torch.zeros(2, dtype=torch.float64))
+    assert module.weight.dtype is torch.float32

@@ -87,6 +87,30 @@ def detached(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return out if moved is None else with_tangent(out, moved.clone())
 
 
+def replaced(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """``x.data = y``; modules write `module.to(dtype)` so, also where there is nothing to convert."""
+    if not reaches(args, kwargs):
+        return func(*args, **kwargs)
+    note_another_way(current)
+    if _is_same_memory(*args):
+        return None
+    refuse(func, "puts other numbers in the place of a tensor's, where no derivative sees it. Use copy_.")
+
+
+def _is_same_memory(one: Tensor, other: Tensor) -> bool:
+    if one is other:
+        return True
+    if any(each.layout is not torch.strided or is_functorch_wrapped_tensor(each) for each in (one, other)):
+        return False
+    looks_so = (one.dtype, one.device, one.shape, one.stride()) == (
+        other.dtype,
+        other.device,
+        other.shape,
+        other.stride(),
+    )
+    return looks_so and one.data_ptr() == other.data_ptr()
+
+
 def detached_in_place(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     x = _first(args, kwargs)
     if not is_differentiated(x):
@@ -284,7 +308,7 @@ CUTS: dict[str, Handler] = {
     **{
         name: refused("applies a function of Python to numbers, which has no derivative.") for name in ("map_", "map2_")
     },
-    "data=": refused("puts other numbers in the place of a tensor's, where no derivative sees it. Use copy_."),
+    "data=": replaced,
     "detach_": detached_in_place,
     "view": seen_as_other_numbers,
     **{f"logical_{each}_": in_place_truth for each in ("not", "and", "or", "xor")},
