@@ -21,6 +21,7 @@ from subgrad.clarke.engine.duals import carries_tangents, dual
 from subgrad.clarke.engine.environment import eager, generator_states, without_fast_paths
 from subgrad.clarke.engine.errors import Refused, here, where_raised
 from subgrad.clarke.engine.function_mode import Watch
+from subgrad.clarke.engine.inference_tensors import is_about_inference, with_copies
 from subgrad.clarke.engine.module_state import ModuleState
 from subgrad.clarke.engine.passes import RULES, Beside, Decide, Look, Replay
 from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
@@ -44,6 +45,7 @@ class Program:
         reached_from: the program as it was given, and what else it is given: by these it reaches its modules.
         held: the program holds the leaves itself, as a module its parameters: they get their tangents in place.
         copied: it writes into its arguments, and is given copies.
+        copies_constants: it has constants that autograd does not take, and is given copies.
         trusts_custom: derivatives of custom functions are taken as they are given.
         generators: of random numbers, and their states before the first run.
         drawn: their states after one run.
@@ -62,6 +64,7 @@ class Program:
     reached_from: Sequence[Any] = ()
     held: bool = False
     copied: bool = False
+    copies_constants: bool = False
     trusts_custom: bool = False
     generators: list[Any] = field(default_factory=list)
     drawn: list[Any] = field(default_factory=list)
@@ -87,6 +90,8 @@ class Program:
         for leaf in self.leaves:
             if not leaf.is_floating_point():
                 raise Refused(f"Only real floating-point tensors have a gradient, not {leaf.dtype}, at {here()}.")
+        if self.held and any(map(Tensor.is_inference, self.leaves)):
+            raise Refused(f"Parameters made inside inference_mode, as given at {here()}, have no gradient in torch.")
         if not self.held:
             with torch.inference_mode(False):  # what was made in it cannot be recorded
                 self.leaves = [leaf.clone() if leaf.is_inference() else leaf for leaf in self.leaves]
@@ -109,16 +114,17 @@ class Program:
 
     def plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
         """Run it to be differentiated in reverse mode; the leaves that it met, its value and the rest."""
-        try:
-            found = self._plain(current)
-        except (RuntimeError, WritesIntoArgument) as error:
-            if not self._is_about_to_copy(error):
-                raise
+        while True:
+            try:
+                found = self._plain(current)
+                break
+            except (RuntimeError, WritesIntoArgument) as error:
+                if not (self._is_about_to_copy(error) or self._is_about_to_copy_constants(error)):
+                    raise
             self.rewind()
             if isinstance(current, Look):
                 current.sites.clear()
                 current.leaks.clear()
-            found = self._plain(current)
         self._note_one_run()
         self.value = found[1].detach() if isinstance(found[1], Tensor) else None
         if isinstance(current, Look):
@@ -142,6 +148,15 @@ class Program:
         if self.held:
             raise Refused(f"The program writes into what it is differentiated in, at {where_raised(error)}.") from None
         self.copied = True
+        return True
+
+    def _is_about_to_copy_constants(self, error: Exception) -> bool:
+        """Whether the program has constants from inside `inference_mode`, and is given copies of them from now on."""
+        if not is_about_inference(error):
+            return False
+        if self.copies_constants:
+            raise Refused(f"At {where_raised(error)} torch differentiates nothing: {error}") from error
+        self.copies_constants, self.call = True, with_copies(self.call, self.leaves if self.held else ())
         return True
 
     def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
