@@ -302,7 +302,15 @@ class Program:
         if self.spares_dead:
             spare_dead_entries(value)
         ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
-        return torch.autograd.grad(value, leaves, ones, allow_unused=True)
+        try:
+            return torch.autograd.grad(value, leaves, ones, allow_unused=True)
+        except RuntimeError as error:
+            if "use_reentrant=True" not in str(error):
+                raise
+            raise Refused(
+                f"The program at {self.line} has a reentrant checkpoint, whose gradient torch only adds to .grad. "
+                "Pass use_reentrant=False to it."
+            ) from error
 
     def rewind(self) -> None:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
