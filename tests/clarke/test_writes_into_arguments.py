@@ -46,7 +46,12 @@ def normed(x: Tensor) -> None:
         x.view(1, -1).renorm_(2, 0, 1.0)
 
 
-WRITES = (clamped, clamped_by_the_function, clamped_data, clamped_beside, clamped_in_a_list, rooted, normed)
+def rectified(x: Tensor) -> None:
+    with torch.no_grad():
+        F.relu6(F.relu(x.sub_(1), inplace=True), inplace=True)
+
+
+WRITES = (rectified, clamped, clamped_by_the_function, clamped_data, clamped_beside, clamped_in_a_list, rooted, normed)
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
@@ -96,6 +101,22 @@ def test_rows_that_are_scaled_are_refused_and_others_differentiated(embed: Calla
             subgrad.backward(lambda: program(parameter), [parameter])  # noqa: B023
             torch.testing.assert_close(parameter.grad, wanted, rtol=0, atol=0)
         assert weight.tolist() == parameter.tolist() == rows
+
+
+def test_a_write_that_torch_tells_nobody_of_is_refused() -> None:
+    def program(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x.set_(torch.ones(2))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return (x * x).sum()
+
+    x = torch.zeros(2)
+    with pytest.raises(Refused, match="writes into what it is differentiated in"):
+        subgrad.grad(program)(x)
+    assert x.tolist() == [0.0, 0.0]
+    parameter = torch.nn.Parameter(x.clone())
+    with pytest.raises(Refused, match="writes into what it is differentiated in"):
+        subgrad.backward(lambda: program(parameter), [parameter])
+    assert parameter.grad is None
 
 
 def test_weights_that_are_constants_are_scaled_once() -> None:

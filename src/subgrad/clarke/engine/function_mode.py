@@ -86,7 +86,7 @@ class Watch(TorchFunctionMode):
             elif not self.current.leaks and peek_interpreter_stack() is not None:
                 # Derivatives bend where operators do not, and have no rules.
                 self.current.leaks.note(f"{name_of(func)} inside a torch.func transform")
-        if func in WRITING or (kwargs and "out" in kwargs):
+        if func in WRITING or (kwargs and ("out" in kwargs or kwargs.get("inplace"))):
             written = target(func, args, kwargs or {})
             self.current.keep(written)
             if self.looks and _is_seen_by_others(written) and reaches(args, kwargs):

@@ -39,7 +39,7 @@ WRITING = _writing_methods()
 
 def target(func: Any, args: Any, kwargs: Any) -> Any:
     """The tensor that a call writes into, if any."""
-    if func in WRITING:
+    if func in WRITING or kwargs.get("inplace"):
         return args[0] if args else kwargs.get("input", kwargs.get("self"))
     return kwargs.get("out")
 
