@@ -28,7 +28,6 @@ from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
 from subgrad.clarke.rules.rule_table import rules, rules_of_others
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
-from subgrad.torch_internals.tensors import version_of
 from subgrad.torch_internals.transforms import peek_interpreter_stack, pytree
 
 Vector = Sequence[Tensor]  # one tensor for each leaf
@@ -163,12 +162,12 @@ class Program:
     def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
         leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
         current.keep = self.written.keep
-        versions = list(map(version_of, leaves))
+        places = list(map(Tensor.data_ptr, leaves))
         with torch.enable_grad(), Scope(_TORCH), eager(), running(current), _watching(current):
             given = [leaf.clone() for leaf in leaves] if self.copied else leaves
             value, aux = self.call(given)
-        if versions != list(map(version_of, leaves)):
-            raise Refused(f"The program at {self.line} writes into what it is differentiated in, where nobody sees it.")
+        if places != list(map(Tensor.data_ptr, leaves)):  # as `set_` does, of which torch tells nobody
+            raise Refused(f"The program at {self.line} puts other memory under what it is differentiated in.")
         return leaves, value, aux
 
     def with_tangents(self, current: Decide, direction: Vector) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from subgrad.torch_internals.tensors import base_of, foreach_copy_, is_view, storage_pointer, storage_use_count
+from subgrad.torch_internals.transforms import get_unwrapped, is_functorch_wrapped_tensor
 
 
 class WritesIntoArgument(Exception):  # noqa: N818
@@ -59,6 +60,7 @@ class Written:
 
     def keep(self, tensor: Any) -> None:
         """Before a write."""
+        tensor = unwrapped(tensor)
         if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
             return
         if _memory(tensor) in self._leaves:
@@ -92,8 +94,16 @@ class Written:
             _write(self._after)
 
 
+def unwrapped(tensor: Any) -> Any:
+    """What a tensor is outside of `torch.func` transforms, which wrap it."""
+    while isinstance(tensor, Tensor) and is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor
+
+
 def is_shared(tensor: Tensor) -> bool:
     """Whether somebody else has the memory of a tensor, unknown to autograd: what it was detached from, say."""
+    tensor = unwrapped(tensor)
     alone = 3 if is_view(tensor) else 2  # the tensor, the storage that is asked, and the base of a view
     return storage_use_count(storage_pointer(tensor.untyped_storage())) > alone
 
