@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,6 +30,8 @@ class Running(nn.Module):
         self.history: list[float] = []
         self.last = {"norm": torch.zeros(())}
         self.met: set[int] = set()
+        self.latest: deque[float] = deque(maxlen=2)
+        self.nested = {"steps": [0]}
         self.inner = nn.BatchNorm1d(1)
 
     def forward(self) -> Tensor:
@@ -41,6 +44,8 @@ class Running(nn.Module):
         self.last["norm"] = y.detach().norm()
         self.last[f"norm {self.count}"] = y.detach().norm()
         self.met.add(self.count)
+        self.latest.append(float(self.count))
+        self.nested["steps"].append(self.count)
         self.inner.eps = 0.5 * self.inner.eps
         return y.sum() + self.inner(y[:, None]).square().sum()
 
@@ -73,6 +78,19 @@ def assert_same(one: Any, other: Any) -> None:
         assert one == other
 
 
+class Shared:
+    module: Running
+
+    @classmethod
+    def loss(cls) -> Tensor:
+        return cls.module()
+
+
+def of_a_class(module: Running) -> Callable[[], Tensor]:
+    Shared.module = module
+    return Shared.loss
+
+
 ANYWHERE: list[Running] = []
 
 
@@ -100,6 +118,7 @@ WAYS: dict[str, Callable[[Running], Callable[[], Tensor]]] = {
     "a partial": lambda module: partial(Running.forward, module),
     "a trainer": lambda module: Trainer(module).loss,
     "a closure over a trainer": lambda module: (lambda trainer: lambda: trainer.loss())(Trainer(module)),
+    "a class": of_a_class,
     "an argument": lambda module: lambda part=module: part(),
     "a global": by_a_global_of,
     "a parent": lambda module: (lambda parent: lambda: parent[0]())(nn.Sequential(module)),

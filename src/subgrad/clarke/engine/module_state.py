@@ -2,7 +2,7 @@
 
 Nobody is told of an assignment, as of a write into a tensor. So what the modules hold that a program can reach is noted
 before the first run, and put back before each of the others: their attributes and buffers, and what is in the lists,
-dicts and sets among their attributes. Other objects, and globals, are not looked after.
+dicts, sets and deques among these. Other objects, and globals, are not looked after.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from torch import Tensor, dtype, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
 MOST = 1000  # things that are looked at for modules; larger containers are full of data
+LONGEST = 100_000  # of what a module holds: what is longer takes too long to note
+_PARALLEL = ("torch.distributed", "torch.nn.parallel")  # which keep accounts of their own, in step with other processes
 _OF_TORCH = frozenset(vars(nn.Module())) - {"_buffers"}
-_WITHOUT_MODULES = (Tensor, str, bytes, int, float, complex, type, ModuleType, BuiltinFunctionType, dtype, type(None))
+_WITHOUT_MODULES = (Tensor, str, bytes, int, float, complex, ModuleType, BuiltinFunctionType, dtype, type(None))
 
-Held = dict[Any, Any] | list[Any] | set[Any]
+_CONTAINERS = (dict, list, set, deque)
+
+Held = dict[Any, Any] | list[Any] | set[Any] | deque[Any]
 
 
 class ModuleState:
@@ -79,6 +83,12 @@ def _held_by(thing: Any) -> Iterable[Any]:
         return thing.__self__, thing.__func__
     if isinstance(thing, partial):
         return thing.func, *thing.args, *thing.keywords.values()
+    if isinstance(thing, type):  # what its methods may share; the methods are those of all that are like it
+        return (
+            []
+            if _is_of_torch(thing)
+            else [each for each in vars(thing).values() if isinstance(each, (nn.Module, *_CONTAINERS))]
+        )
     if isinstance(thing, dict | list | tuple | set | frozenset):
         return () if len(thing) > MOST else thing.values() if isinstance(thing, dict) else thing
     return getattr(thing, "__dict__", {}).values()
@@ -93,13 +103,17 @@ def _named_by(function: FunctionType) -> Iterator[Any]:
             continue
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
-    if function.__module__ is None or function.__module__.partition(".")[0] in ("torch", "subgrad"):
+    if _is_of_torch(function):
         return
     here = function.__globals__
     for name in _names(function.__code__):
         found = here.get(name)
         if not isinstance(found, FunctionType) or found.__globals__ is here:
             yield found
+
+
+def _is_of_torch(thing: Any) -> bool:
+    return (thing.__module__ or "builtins").partition(".")[0] in ("torch", "subgrad", "builtins")
 
 
 @lru_cache(maxsize=1024)
@@ -109,14 +123,20 @@ def _names(code: CodeType) -> frozenset[str]:
 
 
 def _state(module: nn.Module) -> Iterator[tuple[Held, Held]]:
-    """The attributes of a module, and the containers among them, with what is in them."""
+    """The attributes of a module, and the containers among them and in these, with what is in them."""
     attributes = vars(module)
-    if isinstance(module, LazyModuleMixin):  # becomes another module in its first run
+    becomes_another = isinstance(module, LazyModuleMixin)  # in its first run
+    if becomes_another or type(module).__module__.startswith(_PARALLEL):
         return
     yield attributes, attributes.copy()
-    for name, value in attributes.items():
-        if name not in _OF_TORCH and isinstance(value, dict | list | set):
+    ahead = [value for name, value in attributes.items() if name not in _OF_TORCH]
+    seen: set[int] = set()
+    while ahead and len(seen) < MOST:
+        value = ahead.pop()
+        if isinstance(value, _CONTAINERS) and len(value) <= LONGEST and id(value) not in seen:
+            seen.add(id(value))
             yield value, value.copy()
+            ahead.extend(_contents(value) if len(value) <= MOST else ())
 
 
 def _put_back(state: Iterable[tuple[Held, Held]]) -> None:
@@ -125,6 +145,9 @@ def _put_back(state: Iterable[tuple[Held, Held]]) -> None:
             continue
         if isinstance(held, list):
             held[:] = kept
+        elif isinstance(held, deque):
+            held.clear()
+            held.extend(kept)
         elif isinstance(held, set):
             held.clear()
             held.update(kept)
