@@ -98,7 +98,8 @@ class Watch(TorchFunctionMode):
             handler = _learned(func)
         if handler is not None:
             out = handler(self.current, func, args, kwargs or {})
-            is_new = _is_real(out) and (func in WRITING or not args or out is not args[0])
+            made = out if out is not None or func not in WRITING else args[0]  # assignments return nothing
+            is_new = _is_real(made) and (handler is each_by_itself or func in WRITING or not args or out is not args[0])
             if self.looks and not torch.is_grad_enabled() and is_new and reaches(args, kwargs):
                 self.current.leaks.note(f"{name_of(func)} under no_grad")
             return out
