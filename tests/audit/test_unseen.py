@@ -336,3 +336,36 @@ def test_what_was_to_be_compared_and_was_not_is_said() -> None:
         f"No gradients were compared under {OLD} and {NEW}.",
         f"No gradients were compared under {OLD} and mean.",
     )
+
+
+# Operators on lists of tensors.
+
+LISTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "clamp_min": lambda x: torch._foreach_clamp_min([x], 0.0)[0],  # pyright: ignore[reportPrivateImportUsage]
+    "clamp_max": lambda x: torch._foreach_clamp_max([x], [x * 0])[0],  # pyright: ignore[reportPrivateImportUsage]
+    "maximum": lambda x: torch._foreach_maximum([x], [0.0])[0],  # pyright: ignore[reportPrivateImportUsage]
+    "abs": lambda x: torch._foreach_abs([x])[0],  # pyright: ignore[reportPrivateImportUsage]
+    "max": lambda x: torch._foreach_max([x])[0],  # pyright: ignore[reportPrivateImportUsage]
+}
+
+
+@pytest.mark.parametrize("operator", LISTS)
+def test_what_works_on_lists_is_said_not_to_be_seen(operator: str) -> None:
+    program: Callable[[Tensor], Tensor] = lambda x: LISTS[operator](x).sum()  # noqa: E731
+    said = f"torch._foreach_{operator} was not watched"
+    for audit in (watched(program), watched(program, compare=())):
+        assert len(audit.unseen) == 1
+        assert said in audit.unseen[0]
+        assert said in str(audit)
+    assert "same gradients" not in watched(program).verdicts[0]
+    effect = subgrad.compare(lambda: program(x), [x := zero()], [OLD, NEW])
+    assert isinstance(effect, Effect)
+    assert said in effect.unseen[0]
+
+
+def test_what_has_no_kink_needs_no_word_and_where_a_convention_is_in_force_lists_are_seen() -> None:
+    assert not watched(lambda x: torch._foreach_exp([x])[0].sum()).unseen  # pyright: ignore[reportPrivateImportUsage]
+    with subgrad.use(OLD):
+        audit = watched(lambda x: LISTS["clamp_min"](x).sum())
+    assert (audit.hits, audit.unseen) == (1, ())
+    assert audit.effects[0].differing == 1

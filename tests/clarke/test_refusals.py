@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import subgrad
 from subgrad.clarke import Refused
@@ -234,3 +235,18 @@ def test_refusals_leave_nothing_behind() -> None:
     assert torch.func.grad(lambda x: F.relu(x).sum())(torch.zeros(2)).tolist() == [0.0, 0.0]
     assert (torch.zeros(2) > 0).tolist() == [False, False]
     assert subgrad.grad(lambda x: (F.relu(x) - F.relu(-x)).sum())(torch.zeros(2)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("element", ["clarke", "min-norm", "mean"])
+def test_reentrant_checkpoints_are_refused_with_or_without_kinks(element: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        return checkpoint(lambda y: y * y.relu(), x, use_reentrant=True).sum()
+
+    for point in (torch.ones(2), torch.zeros(2)):
+        for each in (subgrad.grad(program, element=element), subgrad.grad(program, element=element, trust_custom=True)):
+            for _ in range(2):
+                with pytest.raises(Refused, match=r"test_refusals\.py"):
+                    each(point)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises(Refused, match="use_reentrant=False"):
+        subgrad.backward(lambda: program(parameter), [parameter])

@@ -78,7 +78,7 @@ def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions:
     walked = list(graphs.nodes(tensors))
     for words in graphs.compiled_code(walked):
         raise ValueError(f"These gradients cannot be compared: they depend on {words}.")
-    for words in graphs.unwatched(walked, board.made):
+    for words in (*graphs.unwatched(walked, board.made), *graphs.on_lists(walked)):
         recording.miss(words)
     return Graph(tensors, cotangents, named, board, walked, tuple(recording.missed))
 

@@ -28,6 +28,7 @@ __all__ = [
     "marks_since",
     "nodes",
     "not_of_torch",
+    "on_lists",
     "own_gradients",
     "saved_hooks",
     "unwatched",
@@ -94,6 +95,20 @@ def _kinked() -> dict[str, str]:
     # As torch's code generator spells them: MaxPool2DWithIndices for max_pool2d_with_indices, Cdist for _cdist_forward.
     spelled = {base: "".join(part.title() for part in base.split("_")) for base in bases}
     return {f"{name.replace('Forward', '')}Backward": base.strip("_") for base, name in spelled.items()}
+
+
+@cache
+def _list_operator(kind: str) -> str | None:
+    """The operator on lists of tensors that a kind of nodes is of, if conventions choose at its kinks."""
+    is_on_lists = re.fullmatch(r"Foreach(\w+Backward)\d*(?:Scalar|ScalarList|List|Tensor)?", kind)
+    operator = None if is_on_lists is None else _kinked().get(is_on_lists[1])
+    return None if operator is None else f"torch._foreach_{operator}"
+
+
+def on_lists(walked: Iterable[Any]) -> list[str]:
+    """The operators with kinks in a graph that were called on lists of tensors, which are not watched."""
+    found = {_list_operator(node.name()) for node in walked} - {None}  # their kinds have no names of their own
+    return [f"{operator} was not watched: it works on a list of tensors" for operator in sorted(map(str, found))]
 
 
 def mark(node: Any) -> Mark:

@@ -195,6 +195,8 @@ class Session:
         hidden = graphs.compiled_code(others)
         for words in hidden:
             recording.miss(f"gradients at {site} depend on {words}")
+        for words in graphs.on_lists(walked):
+            recording.miss(f"in the graph of {site}, {words}")
         for name in graphs.own_gradients(others):
             recording.notes[f"{name} has a backward of its own: kinks inside it are not counted"] = None
         if board is None:

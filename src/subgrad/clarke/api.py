@@ -86,7 +86,8 @@ class Arguments:
 
     def program(self) -> Program:
         leaves = [leaf if type(leaf) is Tensor and not leaf.requires_grad else leaf.detach() for leaf in self.leaves]
-        return Program(self.call, leaves, self.line, trusts_custom=self.trust_custom)
+        given = self.f, *self.args, *self.kwargs.values()
+        return Program(self.call, leaves, self.line, given, trusts_custom=self.trust_custom)
 
     @property
     def line(self) -> str:
@@ -272,7 +273,7 @@ def backward(
         raise RuntimeError("Only leaves, as the parameters of a module, have a .grad to add to.")
     memory = _memories.setdefault(getattr(closure, "__code__", closure), Memory())
     line = defined_at(closure)
-    program = Program(lambda _: (closure(), None), wanted, line, held=True, trusts_custom=trust_custom)
+    program = Program(lambda _: (closure(), None), wanted, line, [closure], held=True, trusts_custom=trust_custom)
     with _without_hooks(wanted):
         found = by_itself(lambda: find(program, seed, tol, memory=memory))
     pairs = [(leaf, each) for leaf, each in zip(wanted, found.gradient, strict=True) if each is not None]

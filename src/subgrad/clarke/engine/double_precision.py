@@ -64,7 +64,8 @@ class StandIn(TorchFunctionMode):
         x = self._other(args[0] if args else kwargs["input"])
         ones = torch.ones_like(x, dtype=torch.float32)
         kept = func(ones, *args[1:], **kwargs) if args else func(**{**kwargs, "input": ones})
-        return x * kept.double()
+        found = x * kept.double()
+        return x.copy_(found) if kwargs.get("inplace") else found
 
     def _other(self, given: Any) -> Any:
         if isinstance(given, Tensor):

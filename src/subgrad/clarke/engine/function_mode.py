@@ -86,17 +86,20 @@ class Watch(TorchFunctionMode):
             elif not self.current.leaks and peek_interpreter_stack() is not None:
                 # Derivatives bend where operators do not, and have no rules.
                 self.current.leaks.note(f"{name_of(func)} inside a torch.func transform")
-        if func in WRITING or (kwargs and "out" in kwargs):
+        if func in WRITING or (kwargs and ("out" in kwargs or kwargs.get("inplace"))):
             written = target(func, args, kwargs or {})
             self.current.keep(written)
             if self.looks and _is_seen_by_others(written) and reaches(args, kwargs):
                 self.current.leaks.note(name_of(func))
+            if self.decides and isinstance(kwargs and kwargs.get("out"), Tensor) and reaches(args, kwargs):
+                return self._written_after(func, types, args, kwargs)
         handler = _handlers.get(func, _UNKNOWN)
         if handler is _UNKNOWN:
             handler = _learned(func)
         if handler is not None:
             out = handler(self.current, func, args, kwargs or {})
-            is_new = _is_real(out) and (func in WRITING or not args or out is not args[0])
+            made = out if out is not None or func not in WRITING else args[0]  # assignments return nothing
+            is_new = _is_real(made) and (handler is each_by_itself or func in WRITING or not args or out is not args[0])
             if self.looks and not torch.is_grad_enabled() and is_new and reaches(args, kwargs):
                 self.current.leaks.note(f"{name_of(func)} under no_grad")
             return out
@@ -118,6 +121,12 @@ class Watch(TorchFunctionMode):
             elif isinstance(out, list | tuple):
                 _differentiable.add(func)
         return out
+
+    def _written_after(self, func: Any, types: Any, args: Any, kwargs: Any) -> Tensor:
+        """What writes into ``out=`` has no forward mode; to compute the result and to copy it there has one."""
+        out = kwargs["out"]
+        found = self.__torch_function__(func, types, args, {name: kwargs[name] for name in kwargs if name != "out"})
+        return (out if out.shape == found.shape else out.resize_(found.shape)).copy_(found)
 
     def _by_formula(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Some functions cost less by formulas of ours; inside `torch.func` transforms these see no tangents."""

@@ -21,6 +21,8 @@ from subgrad.clarke.engine.duals import carries_tangents, dual
 from subgrad.clarke.engine.environment import eager, generator_states, without_fast_paths
 from subgrad.clarke.engine.errors import Refused, here, where_raised
 from subgrad.clarke.engine.function_mode import Watch
+from subgrad.clarke.engine.inference_tensors import is_about_inference, with_copies
+from subgrad.clarke.engine.module_state import ModuleState
 from subgrad.clarke.engine.passes import RULES, Beside, Decide, Look, Replay
 from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
 from subgrad.clarke.rules.rule_table import rules, rules_of_others
@@ -40,8 +42,10 @@ class Program:
         call: runs it with tensors in the place of the leaves; returns its value and whatever else.
         leaves: where it is evaluated.
         line: at which it begins.
+        reached_from: the program as it was given, and what else it is given: by these it reaches its modules.
         held: the program holds the leaves itself, as a module its parameters: they get their tangents in place.
         copied: it writes into its arguments, and is given copies.
+        copies_constants: it has constants that autograd does not take, and is given copies.
         trusts_custom: derivatives of custom functions are taken as they are given.
         generators: of random numbers, and their states before the first run.
         drawn: their states after one run.
@@ -57,8 +61,10 @@ class Program:
     call: Callable[[list[Tensor]], tuple[Any, Any]]
     leaves: list[Tensor]
     line: str
+    reached_from: Sequence[Any] = ()
     held: bool = False
     copied: bool = False
+    copies_constants: bool = False
     trusts_custom: bool = False
     generators: list[Any] = field(default_factory=list)
     drawn: list[Any] = field(default_factory=list)
@@ -84,11 +90,14 @@ class Program:
         for leaf in self.leaves:
             if not leaf.is_floating_point():
                 raise Refused(f"Only real floating-point tensors have a gradient, not {leaf.dtype}, at {here()}.")
+        if self.held and any(map(Tensor.is_inference, self.leaves)):
+            raise Refused(f"Parameters made inside inference_mode, as given at {here()}, have no gradient in torch.")
         if not self.held:
             with torch.inference_mode(False):  # what was made in it cannot be recorded
                 self.leaves = [leaf.clone() if leaf.is_inference() else leaf for leaf in self.leaves]
         self.generators = generator_states(self.leaves)
         self.written = Written(self.leaves)
+        self.modules = ModuleState(self.reached_from)
 
     @contextmanager
     def as_after_one_run(self) -> Iterator[None]:
@@ -98,22 +107,24 @@ class Program:
         except BaseException:
             self.rewind()
             raise
+        self.modules.settle()
         self.written.settle()
         for generator, state in self.drawn:
             generator.set_state(state)
 
     def plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
         """Run it to be differentiated in reverse mode; the leaves that it met, its value and the rest."""
-        try:
-            found = self._plain(current)
-        except (RuntimeError, WritesIntoArgument) as error:
-            if not self._is_about_to_copy(error):
-                raise
+        while True:
+            try:
+                found = self._plain(current)
+                break
+            except (RuntimeError, WritesIntoArgument) as error:
+                if not (self._is_about_to_copy(error) or self._is_about_to_copy_constants(error)):
+                    raise
             self.rewind()
             if isinstance(current, Look):
                 current.sites.clear()
                 current.leaks.clear()
-            found = self._plain(current)
         self._note_one_run()
         self.value = found[1].detach() if isinstance(found[1], Tensor) else None
         if isinstance(current, Look):
@@ -124,6 +135,7 @@ class Program:
     def _note_one_run(self) -> None:
         self.is_known = True
         self.written.note_one_run()
+        self.modules.note_one_run()
         self.drawn = generator_states(self.leaves)
         self.is_random = any(not torch.equal(a, b) for (_, a), (_, b) in zip(self.generators, self.drawn, strict=True))
 
@@ -138,12 +150,24 @@ class Program:
         self.copied = True
         return True
 
+    def _is_about_to_copy_constants(self, error: Exception) -> bool:
+        """Whether the program has constants from inside `inference_mode`, and is given copies of them from now on."""
+        if not is_about_inference(error):
+            return False
+        if self.copies_constants:
+            raise Refused(f"At {where_raised(error)} torch differentiates nothing: {error}") from error
+        self.copies_constants, self.call = True, with_copies(self.call, self.leaves if self.held else ())
+        return True
+
     def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
         leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
         current.keep = self.written.keep
+        places = list(map(Tensor.data_ptr, leaves))
         with torch.enable_grad(), Scope(_TORCH), eager(), running(current), _watching(current):
             given = [leaf.clone() for leaf in leaves] if self.copied else leaves
             value, aux = self.call(given)
+        if places != list(map(Tensor.data_ptr, leaves)):  # as `set_` does, of which torch tells nobody
+            raise Refused(f"The program at {self.line} puts other memory under what it is differentiated in.")
         return leaves, value, aux
 
     def with_tangents(self, current: Decide, direction: Vector) -> tuple[Any, Any]:
@@ -281,11 +305,20 @@ class Program:
         if self.spares_dead:
             spare_dead_entries(value)
         ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
-        return torch.autograd.grad(value, leaves, ones, allow_unused=True)
+        try:
+            return torch.autograd.grad(value, leaves, ones, allow_unused=True)
+        except RuntimeError as error:
+            if "use_reentrant=True" not in str(error):
+                raise
+            raise Refused(
+                f"The program at {self.line} has a reentrant checkpoint, whose gradient torch only adds to .grad. "
+                "Pass use_reentrant=False to it."
+            ) from error
 
     def rewind(self) -> None:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
         self.written.restore()
+        self.modules.restore()
         for generator, state in self.generators:
             generator.set_state(state)
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from subgrad.torch_internals.tensors import base_of, foreach_copy_, is_view, storage_pointer, storage_use_count
+from subgrad.torch_internals.transforms import get_unwrapped, is_functorch_wrapped_tensor
 
 
 class WritesIntoArgument(Exception):  # noqa: N818
@@ -22,10 +23,14 @@ class WritesIntoArgument(Exception):  # noqa: N818
 
 
 def _writing_methods() -> frozenset[Any]:
-    named = {name: getattr(Tensor, name) for name in dir(Tensor) if name.endswith("_") and not name.startswith("_")}
-    named |= {name: getattr(torch, name) for name in dir(torch) if name.endswith("_") and not name.startswith("_")}
     not_values = ("requires_grad_", "detach_", "retain_grad_", "share_memory_", "rename_")
-    found = [each for name, each in named.items() if callable(each) and name not in not_values]
+    found = [
+        getattr(where, name)  # `Tensor.clamp_` and `torch.clamp_` are two functions of one name
+        for where in (Tensor, torch)
+        for name in dir(where)
+        if name.endswith("_") and not name.startswith("_") and name not in not_values
+    ]
+    found = [each for each in found if callable(each)]
     operators = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
     return frozenset([*found, Tensor.__setitem__, *(getattr(Tensor, f"__i{name}__") for name in operators)])
 
@@ -35,7 +40,7 @@ WRITING = _writing_methods()
 
 def target(func: Any, args: Any, kwargs: Any) -> Any:
     """The tensor that a call writes into, if any."""
-    if func in WRITING:
+    if func in WRITING or kwargs.get("inplace"):
         return args[0] if args else kwargs.get("input", kwargs.get("self"))
     return kwargs.get("out")
 
@@ -55,6 +60,7 @@ class Written:
 
     def keep(self, tensor: Any) -> None:
         """Before a write."""
+        tensor = unwrapped(tensor)
         if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
             return
         if _memory(tensor) in self._leaves:
@@ -88,8 +94,16 @@ class Written:
             _write(self._after)
 
 
+def unwrapped(tensor: Any) -> Any:
+    """What a tensor is outside of `torch.func` transforms, which wrap it."""
+    while isinstance(tensor, Tensor) and is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor
+
+
 def is_shared(tensor: Tensor) -> bool:
     """Whether somebody else has the memory of a tensor, unknown to autograd: what it was detached from, say."""
+    tensor = unwrapped(tensor)
     alone = 3 if is_view(tensor) else 2  # the tensor, the storage that is asked, and the base of a view
     return storage_use_count(storage_pointer(tensor.untyped_storage())) > alone
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from subgrad.clarke.engine import passes
-from subgrad.clarke.engine.duals import dual, tangent, with_tangent
+from subgrad.clarke.engine.duals import dual, tangent, values, with_tangent
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.passes import Decide, Look, Replay
 from subgrad.torch_internals.transforms import get_unwrapped, is_functorch_wrapped_tensor
@@ -85,6 +85,30 @@ def detached(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if name == "__deepcopy__":
         out.requires_grad_(x.requires_grad)
     return out if moved is None else with_tangent(out, moved.clone())
+
+
+def replaced(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """``x.data = y``; modules write `module.to(dtype)` so, also where there is nothing to convert."""
+    if not reaches(args, kwargs):
+        return func(*args, **kwargs)
+    note_another_way(current)
+    if _is_same_memory(*args):
+        return None
+    refuse(func, "puts other numbers in the place of a tensor's, where no derivative sees it. Use copy_.")
+
+
+def _is_same_memory(one: Tensor, other: Tensor) -> bool:
+    if one is other:
+        return True
+    if any(each.layout is not torch.strided or is_functorch_wrapped_tensor(each) for each in (one, other)):
+        return False
+    looks_so = (one.dtype, one.device, one.shape, one.stride()) == (
+        other.dtype,
+        other.device,
+        other.shape,
+        other.stride(),
+    )
+    return looks_so and one.data_ptr() == other.data_ptr()
 
 
 def detached_in_place(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -180,11 +204,20 @@ def gumbel_softmax(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def embedding(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """With ``max_norm`` rows are scaled where no derivative sees it."""
-    place = 4 if name_of(func) == "embedding_bag" else 3
-    if kwargs.get("max_norm", args[place] if len(args) > place else None) is not None:
-        return noted(current, func, args, kwargs)
-    return func(*args, **kwargs)
+    """With ``max_norm`` rows are scaled where no derivative sees it, in the memory of the weight itself."""
+    given = {**dict(zip(("input", "weight", "", "max_norm", "norm_type"), args, strict=False)), **kwargs}
+    if given.get("max_norm") is None:
+        return func(*args, **kwargs)
+    if _has_long_rows(given["weight"], given["input"], given["max_norm"], given.get("norm_type", 2.0)):
+        current.keep(given["weight"])
+    return noted(current, func, args, kwargs)
+
+
+def _has_long_rows(weight: Tensor, indices: Tensor, most: float, order: float) -> bool:
+    """Whether some may be scaled: nearly long enough is long enough, since torch may round otherwise."""
+    with values():
+        rows = weight.detach()[indices.values() if indices.is_nested else indices]
+        return bool((torch.linalg.vector_norm(rows.double(), order, dim=-1) > 0.99 * most).any())
 
 
 def in_place_truth(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -275,7 +308,7 @@ CUTS: dict[str, Handler] = {
     **{
         name: refused("applies a function of Python to numbers, which has no derivative.") for name in ("map_", "map2_")
     },
-    "data=": refused("puts other numbers in the place of a tensor's, where no derivative sees it. Use copy_."),
+    "data=": replaced,
     "detach_": detached_in_place,
     "view": seen_as_other_numbers,
     **{f"logical_{each}_": in_place_truth for each in ("not", "and", "or", "xor")},
