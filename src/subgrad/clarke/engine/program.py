@@ -281,7 +281,9 @@ class Program:
         if self.spares_dead:
             spare_dead_entries(value)
         ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
-        return torch.autograd.grad(value, leaves, ones, allow_unused=True)
+        found = torch.autograd.grad(value, leaves, ones, allow_unused=True)
+        # Of what has derivatives that are 0 everywhere torch may return a tensor without memory.
+        return tuple(each.clone() if each is not None and each._is_zerotensor() else each for each in found)
 
     def rewind(self) -> None:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
