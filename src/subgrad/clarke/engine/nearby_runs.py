@@ -19,6 +19,7 @@ from subgrad.clarke.engine.program import Program, Vector
 NOT_FOLLOWED = (NotFollowed, RuntimeError, ValueError, IndexError)
 STEPS = {torch.float64: (2.0**-20, 2.0**-24), torch.float32: (2.0**-8, 2.0**-10), torch.bfloat16: (2.0**-3, 2.0**-4)}
 STEPS_IN_DOUBLE = 2.0**-17, 2.0**-21
+STEP_IN_DOUBLE = 2.0**-12  # to look for jumps of what is written for single precision or less
 MOST = 1 << 20  # sites of one run
 
 
@@ -71,7 +72,16 @@ def check_reaches(program: Program, ahead: Vector, value: Tensor, slope: float) 
 def check_continuity_sharply(program: Program, ahead: Vector, slope: float, turned: Sequence[str]) -> None:
     """The same of values on both sides, in double precision if the program can be run so."""
     eps = max((torch.finfo(leaf.dtype).eps for leaf in program.leaves), default=0.0)
-    wide, step = program.may_be_widened, eps**0.5
+    _check_continuity_at(eps**0.5, eps, 0.0, program, ahead, slope, turned)
+    if program.may_be_widened and eps**0.5 > 2 * STEP_IN_DOUBLE:
+        # Such a step hides small jumps; but what is one number in few bits may be two in double precision.
+        _check_continuity_at(STEP_IN_DOUBLE, eps, 4 * eps, program, ahead, slope, turned)
+
+
+def _check_continuity_at(
+    step: float, eps: float, blur: float, program: Program, ahead: Vector, slope: float, turned: Sequence[str]
+) -> None:
+    wide = program.may_be_widened
     try:
         apart = _apart(program, ahead, step, wide)
     except Exception as error:  # some operator, or the program itself, does not take double precision
@@ -79,10 +89,10 @@ def check_continuity_sharply(program: Program, ahead: Vector, slope: float, turn
             raise
         wide = False
         apart = _apart(program, ahead, step, wide)
-    eps = torch.finfo(torch.float64).eps if wide else eps
-    if apart.gap > 64 * eps * apart.size + 8 * step * abs(slope):
+    share = max(64 * (torch.finfo(torch.float64).eps if wide else eps), blur)
+    if apart.gap > share * apart.size + 8 * step * abs(slope):
         nearer = _apart(program, ahead, step / 8, wide)
-        if nearer.gap > max(apart.gap / 2, 64 * eps * nearer.size):
+        if nearer.gap > max(apart.gap / 2, share * nearer.size):
             raise jumps(nearer.below, nearer.above, turned)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import torch
@@ -179,8 +179,8 @@ class Program:
     def _forward(self, current: Decide, duals: list[Tensor], wide: bool = False) -> tuple[Any, Any]:
         self.rewind()
         current.keep = self.written.keep
-        others = self._others(duals)
-        with Scope(_TORCH), eager(), running(current), Watch(current), standing_in(others, wide), without_fast_paths():
+        standing = self._standing_in(duals, wide)
+        with Scope(_TORCH), eager(), running(current), Watch(current), standing, without_fast_paths():
             try:
                 return self.call(duals)
             except (NotImplementedError, RuntimeError) as error:
@@ -232,7 +232,7 @@ class Program:
         leaves = [leaf.requires_grad_(self.differentiates) for leaf in leaves]
         self.rewind()
         grad = torch.set_grad_enabled(self.differentiates)
-        with grad, Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+        with grad, Scope(_TORCH), eager(), self._beside(), self._standing_in(leaves, wide):
             out = self.call(leaves)[0]
         return out.detach() if isinstance(out, Tensor) else pytree.tree_map_only(Tensor, Tensor.detach, out)
 
@@ -250,7 +250,7 @@ class Program:
         """Torch's own gradient a little further on."""
         leaves = [leaf.requires_grad_() for leaf in self._moved_leaves(direction, step, wide)]
         self.rewind()
-        with torch.enable_grad(), Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+        with torch.enable_grad(), Scope(_TORCH), eager(), self._beside(), self._standing_in(leaves, wide):
             value = self.call([leaf.clone() for leaf in leaves] if self.copied else leaves)[0]
         found = self.gradient_of(value, leaves)
         return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
@@ -260,6 +260,10 @@ class Program:
         if wide:
             return [leaf.detach().to(torch.float64, copy=True).add_(ahead, alpha=step) for leaf, ahead in pairs]
         return [leaf.detach() + step * ahead for leaf, ahead in pairs]
+
+    def _standing_in(self, leaves: list[Tensor], wide: bool) -> AbstractContextManager[Any]:
+        dtypes = {leaf.dtype for leaf in self.leaves} or {torch.float64}
+        return standing_in(self._others(leaves), wide, reduce(torch.promote_types, dtypes))
 
     def _others(self, leaves: list[Tensor]) -> dict[int, Tensor]:
         """What stands for leaves that the program holds itself."""
