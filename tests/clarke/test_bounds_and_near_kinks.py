@@ -49,3 +49,54 @@ def test_a_jump_at_a_bound_is_seen_in_every_precision(dtype: torch.dtype) -> Non
     for f in (lambda x: F.hardshrink(x, 0.1).sum(), lambda x: torch.where(x > 0.1, 1 + x, 0.0).sum()):
         with pytest.raises(Refused):
             subgrad.grad(f)(x)
+
+
+BESIDE = 0.1 + 0.2  # which is 0.3 and a rounding more
+
+
+def at(*entries: float, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.tensor(entries, dtype=dtype)
+
+
+# Each with the point, its last entry on a kink of slopes -1 and 1, and the slopes in the others.
+NEAR: dict[str, tuple[Function, Tensor, list[float]]] = {
+    "max": (lambda x: x[:2].max() + x[2].abs(), at(0.3, BESIDE, 0.0), [0, 1]),
+    "a thousand more": (lambda x: 1000 + x[:2].max() + x[2].abs(), at(0.3, BESIDE, 0.0), [0, 1]),
+    "relu": (lambda x: torch.relu(x[0]) + x[1].abs(), at(-1e-20, 0.0), [0]),
+    "relu, one operator": (lambda x: 2 * torch.relu(x).sum() - x[1], at(-1e-20, 0.0), [0]),
+    "relu in float32": (lambda x: torch.relu(x[0]) + x[1].abs(), at(-1e-20, 0.0, dtype=torch.float32), [0]),
+    "relu, further": (lambda x: torch.relu(x[0]) + x[1].abs(), at(-1e-12, 0.0, dtype=torch.float32), [0]),
+    "a difference": (lambda x: torch.relu(x[0] - x[1]) + x[2].abs(), at(0.3, BESIDE, 0.0), [0, 0]),
+    "clamp": (lambda x: x[:2].clamp(max=0.3).sum() + x[2].abs(), at(0.0, BESIDE, 0.0), [1, 0]),
+    "if": (lambda x: (x[0] if x[0] > 0.3 else 2 * x[0] - 0.3) + x[1].abs(), at(BESIDE, 0.0), [1]),
+    "cummax": (lambda x: x[:2].cummax(0).values.sum() + x[2].abs(), at(0.3, BESIDE, 0.0), [1, 1]),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_a_kink_nearer_than_any_step_is_not_stepped_over(name: str) -> None:
+    f, x, slopes = NEAR[name]
+    for seed in range(3):
+        found = subgrad.element(f, seed=seed)(x)
+        assert found.gradient.tolist() == [*slopes, float(found.direction[-1].sign())]
+    for ahead in (torch.ones_like(x), -torch.linspace(1, 2, x.numel(), dtype=x.dtype)):
+        expected = (ahead[:-1] * torch.tensor(slopes, dtype=x.dtype)).sum() + ahead[-1].abs()
+        torch.testing.assert_close(subgrad.jvp(f, (x,), (ahead,))[1], expected)
+
+
+def test_a_quantity_that_is_rounded_on_its_way_is_not_sure_of_its_side() -> None:
+    ones = torch.ones(2, 2, dtype=torch.float64)  # with an eigenvalue of 0, to rounding
+    f: Function = lambda x: torch.relu(torch.linalg.eigvalsh(x)).sum()  # noqa: E731
+    turn = torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
+    for sign, expected in ((1.0, 2.0), (-1.0, 0.0)):
+        assert subgrad.jvp(f, (ones,), (sign * turn,))[1].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_is_extrapolated_does_not_step_over_a_kink() -> None:
+    f: Function = lambda x: torch.relu(x[0]) + torch.func.jacfwd(torch.relu)(x[1]) * x[1]  # noqa: E731
+    for seed in range(3):
+        try:
+            found = subgrad.grad(f, seed=seed)(at(-1e-20, 0.0))
+        except Refused:
+            continue
+        assert found[0] == 0

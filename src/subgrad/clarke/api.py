@@ -19,6 +19,7 @@ from subgrad.clarke.engine.duals import carrying_tangents, tangent
 from subgrad.clarke.engine.environment import by_itself
 from subgrad.clarke.engine.errors import Jumps, Refused, defined_at
 from subgrad.clarke.engine.extrapolation import derivative_limit
+from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near, met
 from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby
 from subgrad.clarke.engine.passes import Decide, lines
 from subgrad.clarke.engine.program import Program
@@ -331,7 +332,8 @@ def _jvp(program: Program, direction: list[Tensor], tol: float, has_aux: bool) -
         except Jumps:
             raise
         except Exception as error:
-            limits = None if tol else derivative_limit(program, direction)
+            is_hidden = bool(tol) or has_near_kinks(program)
+            limits = None if is_hidden else derivative_limit(program, direction)
             if limits is None or not _are_what_values_do(program, direction, limits):
                 raise as_refusal(error, program) from error
             rest = iter(limits)
@@ -348,12 +350,28 @@ def _from_rules(program: Program, direction: list[Tensor], leaves: list[Any], to
     slopes = [slope for _, slope in pairs]
     if is_nan([torch.where(leaf.isnan(), 0, slope) for leaf, slope in pairs]):
         raise Refused(f"The derivative of the program at {program.line} is nan where its value is not.")
-    if tol or _are_what_values_do(program, direction, slopes):
+    if tol or _are_what_values_do(program, direction, slopes) or _are_beside_kinks(program, direction, leaves):
         return found
     raise Refused(
         f"The derivative that was found for the program at {program.line} is not what its values do in this direction. "
         "Some part of it jumps, or has a derivative of its own making, where nothing could see it."
     )
+
+
+def _are_beside_kinks(program: Program, direction: list[Tensor], leaves: list[Any]) -> bool:
+    """Whether values deny what rules say for kinks that are not met, and are nearer than the steps: `near_kinks`."""
+    expected = met(program)
+    for tol, near in looks_near(program):
+        if near.new(expected)[1]:
+            return False
+        try:
+            found, undecided = _slopes(program, Decide(tol), direction, leaves)
+            slopes = [slope for leaf, slope in zip(leaves, found, strict=True) if leaf.is_floating_point()]
+            if not undecided and _are_what_values_do(program, direction, slopes):
+                return True
+        except Exception:  # the tolerance is none for this program
+            continue
+    return False
 
 
 def _slopes_nearby(program: Program, direction: list[Tensor], leaves: list[Any], tol: float, line: str) -> list[Tensor]:

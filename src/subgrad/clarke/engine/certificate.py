@@ -21,7 +21,7 @@ from torch import Tensor
 from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.duals import values
 from subgrad.clarke.engine.environment import uses_tf32
-from subgrad.clarke.engine.errors import Jumps, Refused
+from subgrad.clarke.engine.errors import Denied, Jumps, Refused
 from subgrad.clarke.engine.operator_certificate import is_floating
 from subgrad.clarke.engine.passes import Decide, lines
 from subgrad.clarke.engine.program import Program, Vector
@@ -368,7 +368,7 @@ def hold_against_values(
     if beside and along.agree_around(gradient, slope, size):
         return
     if not (along.agree([slope], size) and (not beside or along.agree_across(gradient))):
-        raise Refused(
+        raise Denied(
             f"The derivative that was found, {slope:.6g} along the direction, is not what the program's values do. "
             f"Some part of it jumps, or has a derivative of its own making, where nothing could see it. Where to look: "
             f"{'; '.join(doubtful)}."

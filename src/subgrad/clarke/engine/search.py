@@ -25,8 +25,9 @@ from subgrad.clarke.engine.certificate import (
 from subgrad.clarke.engine.dead_entries import is_nan
 from subgrad.clarke.engine.directions import Direction, NotGeneric, random_direction
 from subgrad.clarke.engine.duals import carrying_tangents, parts
-from subgrad.clarke.engine.errors import Jumps, Refused, defined_at, where_raised
+from subgrad.clarke.engine.errors import Denied, Jumps, Refused, defined_at, where_raised
 from subgrad.clarke.engine.extrapolation import derivative_limit, gradient_limit
+from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near
 from subgrad.clarke.engine.nearby_runs import (
     NOT_FOLLOWED,
     answers_nearby,
@@ -289,11 +290,15 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
     kinks = sum(flags)
     if not kinks:
         memory.expected = None
-    _check(current, value, reached, program, ahead, slope)
     along = Values(program, ahead)
-    product = certified(gradient, ahead, slope, along, [program.line])
+    try:
+        _check(current, value, reached, program, ahead, slope)
+        product = certified(gradient, ahead, slope, along, [program.line])
+        if certify:
+            hold_against_values(gradient, slope, along, [program.line])
+    except Denied:
+        raise MustLook from None
     if certify:
-        hold_against_values(gradient, slope, along, [program.line])
         memory.passed.add(branches)
     turned = lines(current.tied)
     if turned and not memory.tol:
@@ -325,7 +330,7 @@ def _most(expected: list[tuple[Site, bool]]) -> int:
 def _check(current: Decide, value: Tensor, reached: Tensor, program: Program, ahead: Vector, slope: float) -> None:
     wrong = lines(current.contradicted)
     if wrong:
-        raise Refused(
+        raise Denied(
             f"What was decided at {wrong[0]} is not what that operator's own values do a little further on: there is "
             "no right rule for it here. Please report it."
         )
@@ -383,12 +388,30 @@ class _Search:
             if self.tol:
                 raise
             self.error = error
-            return None
+            return self._beside_kinks(seed, direction) if isinstance(error, Denied) else None
+
+    def _beside_kinks(self, seed: int, direction: Vector | None) -> Found | None:
+        """The same if values deny it for kinks that are not met, and are nearer than the steps: see `near_kinks`."""
+        ahead = random_direction(self.program.leaves, seed) if direction is None else Direction(direction)
+        for tol, near in looks_near(self.program):
+            if near.new(self.expected)[1]:
+                return None
+            expected = [(site, flag) for (site, _), flag in zip(near.sites, near.flags(), strict=True)]
+            try:
+                _Search(self.program, self.value, tol, expected, near, True, self.is_random, self.at_once).along(ahead)
+                found = replace(self, certify=False).along(ahead)
+            except Exception:  # the tolerance is none for this program
+                continue
+            self.error, self.turned = None, [self.program.line]  # where it may jump
+            return found
+        return None
 
     def extrapolated(self, seed: int, direction: Vector | None, trusts: bool = False) -> Found:
         """The limit of torch's own gradients, held against the program's values unless others are to be believed."""
         ahead = random_direction(self.program.leaves, seed) if direction is None else direction
-        gradient = gradient_limit(self.program, ahead)
+        gradient = (
+            None if not trusts and has_near_kinks(self.program, self.expected) else gradient_limit(self.program, ahead)
+        )
         if gradient is None or not (trusts or self._is_limit(gradient, ahead)):
             raise as_refusal(self.error, self.program) from self.error
         slope = product_of(gradient, ahead)
