@@ -305,23 +305,6 @@ def check_value(value: Tensor, reached: Tensor, current: Decide, program: Progra
         raise Refused(f"The program at {program.line} is {one:.6g}, and {other:.6g} on the branches that rules take.")
 
 
-def check_values(value: Tensor, reached: Tensor, current: Decide, program: str) -> None:
-    """The same for many values, each by itself."""
-    rounding = max(torch.finfo(value.dtype).eps, current.tol) ** 0.5
-    with values():
-        reached = reached.to(value)
-        near = torch.isclose(reached, value, rtol=rounding, atol=rounding) | ~value.isfinite()
-        if bool(near.all()):
-            return
-        one, other = (each[~near].flatten()[0].item() for each in (value, reached))
-    answered = lines(current.changed)
-    if answered:
-        raise jumps(one, other, answered)
-    raise Refused(
-        f"The program at {program} does not return the same when it is run again: {one:.6g}, then {other:.6g}."
-    )
-
-
 def jumps(here: float, further: float, answered: Sequence[str]) -> Refused:
     if isnan(further):  # as of 0 / 0 behind a comparison that keeps it out where it is run
         return Refused(f"The program is nan on the branches that rules take. What turns there: {answered[0]}.")

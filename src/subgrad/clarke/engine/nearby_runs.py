@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from subgrad.clarke.engine.certificate import jumps
-from subgrad.clarke.engine.duals import carrying_tangents
+from subgrad.clarke.engine.certificate import Values, jumps
+from subgrad.clarke.engine.duals import carrying_tangents, values
 from subgrad.clarke.engine.errors import Refused
-from subgrad.clarke.engine.passes import Decide, NotFollowed, Site
+from subgrad.clarke.engine.passes import Decide, NotFollowed, Site, lines
 from subgrad.clarke.engine.program import Program, Vector
 
 # A run on answers that no point gives may go anywhere.
@@ -44,6 +44,58 @@ def _noted(program: Program, ahead: Vector, step: float, wide: bool, cuts: bool)
     with carrying_tangents() if cuts else nullcontext():
         program.nearby(current, ahead, step, wide)
     return current.noted
+
+
+def check_values(
+    value: Tensor, reached: Tensor, further: Callable[[float], Tensor], slope: Tensor, current: Decide, program: Program
+) -> None:
+    """Branches must lead to the program's value, entry by entry, or it jumps there: as `check_value` of one number."""
+    eps = torch.finfo(value.dtype).eps
+    with values():
+        reached = reached.to(value)
+        gap, size = (reached - value).abs(), reached.abs() + value.abs()
+        is_near = (gap <= 64 * eps * size + eps**0.5 * slope.abs()) | ~value.isfinite()
+        is_about_equal = gap <= max(eps, current.tol) ** 0.5 * (1 + value.abs())
+    if bool(is_near.all()):
+        return
+    answered = lines(current.changed)
+    with values():
+        far = ~is_near if answered and not current.tol else ~(is_near | is_about_equal)
+        if answered and not current.tol:  # which may only be what rounding leaves
+            far = far & (((further(eps**0.75) - value).abs() > gap / 2) | ~is_about_equal)
+        if not bool(far.any()):
+            return
+        one, other = (each[far].flatten()[0].item() for each in (value, reached))
+    if answered:
+        raise jumps(one, other, answered)
+    raise Refused(
+        f"The program at {program.line} does not return the same when it is run again: {one:.6g}, then {other:.6g}."
+    )
+
+
+def check_all_reach(along: Values, slopes: Sequence[Tensor | float], turned: Sequence[str]) -> None:
+    """Values along a direction must come to those of the point, entry by entry."""
+    along.steps()  # whether it can be run in double precision
+    step, share = (2.0**-30 if along.wide else along.rounding**0.75), 64 * along.rounding
+    for number, (slope, here, further) in enumerate(zip(slopes, along.at(0.0), along.at(step), strict=True)):
+        with values():
+            apart, least = _beyond(here, further, share)
+            jumping = apart > least + 8 * step * torch.as_tensor(slope).to(apart).abs()
+            if not bool(jumping.any()):
+                continue
+        nearer = along.at(step / 8)[number]
+        with values():
+            left, least = _beyond(here, nearer, share)
+            jumping &= left > torch.maximum(apart / 2, least)
+            if not bool(jumping.any()):
+                continue
+            one, other = (each[jumping].flatten()[0].item() for each in (here, further))
+        raise jumps(one, other, turned)
+
+
+def _beyond(here: Tensor, further: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """How far apart values are, and how far rounding may move them."""
+    return (further - here).abs(), share * (further.abs() + here.abs())
 
 
 def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: float, turned: Sequence[str]) -> None:

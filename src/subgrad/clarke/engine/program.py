@@ -219,10 +219,11 @@ class Program:
         value = float(self.value)
         return abs(wide - value) <= 1e-3 * abs(value)
 
-    def evaluate(self) -> tuple[Any, Any]:
-        """Its value, and the rest."""
-        _, value, aux = self.plain(Look(0.0))
-        return pytree.tree_map_only(Tensor, Tensor.detach, (value, aux))
+    def evaluate(self) -> tuple[Any, Any, Look]:
+        """Its value, the rest, and what was seen on the way."""
+        looked = Look(0.0)
+        _, value, aux = self.plain(looked)
+        return *pytree.tree_map_only(Tensor, Tensor.detach, (value, aux)), looked
 
     def moved(self, direction: Vector, step: float, wide: bool, beside: tuple[Vector, float] | None = None) -> Any:
         """The value a little further on, and beside, in double precision if it is to be wide."""

@@ -31,6 +31,7 @@ from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near
 from subgrad.clarke.engine.nearby_runs import (
     NOT_FOLLOWED,
     answers_nearby,
+    check_all_reach,
     check_continuity,
     check_continuity_sharply,
     check_reaches,
@@ -203,14 +204,18 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     is_random = direction is None
     if is_random and program.spares_dead:
         direction = _inward(program, seed)
+    unseen = [*looked.leaks, *looked.customs, *looked.reads, *[program.line] * looked.differentiates]
     if not certify and (program.spares_dead or not kinks):
         gradient = _plain_gradient(value, leaves, program)
-        is_plain = not (looked.leaks or looked.customs or looked.reads or looked.differentiates or program.spares_dead)
+        is_plain = not (unseen or program.spares_dead)
         if (
             trusts
             or is_plain
             or branches in memory.plain
-            or (not tol and _is_what_values_do(program, gradient, direction or random_direction(program.leaves, seed)))
+            or (
+                not tol
+                and _is_what_values_do(program, gradient, direction or random_direction(program.leaves, seed), unseen)
+            )
         ):
             if not trusts:
                 memory.plain.add(branches)
@@ -225,12 +230,14 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     if found is None or (program.spares_dead and is_nan(found.gradient)):
         memory.without_rules.add(branches)
         found = search.extrapolated(seed, direction)
-    if (search.turned or search.error) and not tol:
+    if (search.turned or search.error or (certify and unseen)) and not tol:
         assert found.direction is not None
         count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
         others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
         for each in (found.direction, *others):
-            check_continuity_sharply(program, each, found.slope or 0.0, search.turned or [program.line])
+            check_continuity_sharply(program, each, found.slope or 0.0, search.turned or unseen or [program.line])
+        if certify and unseen:
+            check_all_reach(Values(program, found.direction), [found.slope or 0.0], unseen)
     memory.passed.add(branches)
     if aux is None and not (search.at_once or search.error or looked.reads):
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
@@ -246,16 +253,22 @@ def _plain_gradient(value: Tensor, leaves: Sequence[Tensor], program: Program) -
         raise as_refusal(error, program) from error
 
 
-def _is_what_values_do(program: Program, gradient: Sequence[Tensor | None], ahead: Vector) -> bool:
+def _is_what_values_do(
+    program: Program, gradient: Sequence[Tensor | None], ahead: Vector, unseen: Sequence[str]
+) -> bool:
     """Whether derivatives that were cut, or are of somebody's own making, are those of the program's values."""
     if is_nan(gradient):
         return False
     size, along = sizes(gradient, ahead, program.leaves), Values(program, ahead)
+    slope = product_of(gradient, ahead)
     if program.spares_dead and program.value is not None:  # what kinks decide on has not been asked
-        slope = product_of(gradient, ahead)
         check_reaches(program, ahead, program.value, slope)
-        check_continuity_sharply(program, ahead, slope, [program.line])
-    return along.agree([product_of(gradient, ahead)], size) and along.agree_across(gradient)
+    if program.spares_dead or unseen:
+        check_continuity_sharply(program, ahead, slope, unseen or [program.line])
+    if unseen:  # which may jump, as Python numbers do; in a direction of one sign no two jumps cancel
+        check_all_reach(along, [slope], unseen)
+        check_continuity_sharply(program, [v.abs() for v in ahead], slope, unseen)
+    return along.agree([slope], size) and along.agree_across(gradient)
 
 
 def _without_looking(program: Program, seed: int, memory: Memory, once_more: bool = True) -> Found:
