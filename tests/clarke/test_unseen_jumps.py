@@ -111,3 +111,20 @@ def test_neither_a_factor_nor_a_constant_hides_a_jump(dtype: torch.dtype) -> Non
         with pytest.raises(Refused):
             subgrad.jvp(f, (zero,), (one,))
         assert subgrad.jvp(f, (zero,), (-one,))[1].item() == 0
+
+
+def residual(matrix: Tensor) -> Tensor:
+    """What the first singular vector leaves, squared: the squares of the other singular values."""
+    first = torch.linalg.svd(matrix)[2][0]
+    return ((matrix - torch.outer(matrix @ first, first)) ** 2).sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_vectors_of_repeated_values_may_be_used_where_the_basis_does_not_matter(dtype: torch.dtype) -> None:
+    matrix = torch.eye(3, dtype=dtype)
+    others: Function = lambda x: (torch.linalg.svdvals(x)[1:] ** 2).sum()  # noqa: E731
+    for seed in range(2):
+        found = subgrad.grad(residual, seed=seed)(matrix)
+        torch.testing.assert_close(found, subgrad.grad(others, seed=seed)(matrix), rtol=1e-5, atol=1e-5)
+    with pytest.raises(Refused):
+        subgrad.grad(lambda x: torch.linalg.svd(x)[2][0][0] ** 2)(matrix)
