@@ -128,3 +128,18 @@ def test_vectors_of_repeated_values_may_be_used_where_the_basis_does_not_matter(
         torch.testing.assert_close(found, subgrad.grad(others, seed=seed)(matrix), rtol=1e-5, atol=1e-5)
     with pytest.raises(Refused):
         subgrad.grad(lambda x: torch.linalg.svd(x)[2][0][0] ** 2)(matrix)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_an_entry_is_not_dead_where_values_follow_it(dtype: torch.dtype) -> None:
+    programs: list[Function] = [
+        lambda x: torch.nan_to_num(x * x / x).sum(),
+        lambda x: torch.nan_to_num(x * x / x).sum() + 0 * x.abs().sum(),
+        lambda x: torch.where((x * x / x).isnan(), 0.0, x * x / x).sum(),
+    ]
+    for f in programs:
+        found = subgrad.element(f)(torch.zeros(2, dtype=dtype))
+        torch.testing.assert_close(found.gradient, torch.ones(2, dtype=dtype))
+        torch.testing.assert_close(subgrad.grad(f)(torch.zeros(2, dtype=dtype)), torch.ones(2, dtype=dtype))
+    with pytest.raises(Refused):
+        subgrad.element(lambda x: torch.nan_to_num(x.log(), neginf=-3.0).clamp(-3).sum())(torch.zeros(1, dtype=dtype))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import isnan
 from typing import Any
 
 import torch
@@ -230,7 +231,7 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     if found is None or (program.spares_dead and is_nan(found.gradient)):
         memory.without_rules.add(branches)
         found = search.extrapolated(seed, direction)
-    if (search.turned or search.error or (certify and unseen)) and not tol:
+    if (search.turned or search.error or (certify and (unseen or program.spares_dead))) and not tol:
         assert found.direction is not None
         count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
         others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
@@ -514,6 +515,7 @@ class _Search:
         check_value(self.value, again, current, self.program, ahead, slope)
         along = Values(self.program, ahead)
         product = certified(gradient, ahead, slope, along, self._doubtful(current))
+        slope = product if isnan(slope) else slope  # a tangent has no dead entries: values judge what reverse mode says
         return Found(gradient, self.value, slope=slope, product=product, direction=tuple(ahead)), current
 
     def _require_repetition(self, current: Decide, error: DoesNotRepeat) -> None:
