@@ -69,6 +69,7 @@ NEAR: dict[str, tuple[Function, Tensor, list[float]]] = {
     "a difference": (lambda x: torch.relu(x[0] - x[1]) + x[2].abs(), at(0.3, BESIDE, 0.0), [0, 0]),
     "clamp": (lambda x: x[:2].clamp(max=0.3).sum() + x[2].abs(), at(0.0, BESIDE, 0.0), [1, 0]),
     "if": (lambda x: (x[0] if x[0] > 0.3 else 2 * x[0] - 0.3) + x[1].abs(), at(BESIDE, 0.0), [1]),
+    "windows": (lambda x: F.max_pool1d(x[None, :2], 2).sum() + x[2].abs(), at(0.3, BESIDE, 0.0), [0, 1]),
     "cummax": (lambda x: x[:2].cummax(0).values.sum() + x[2].abs(), at(0.3, BESIDE, 0.0), [1, 1]),
 }
 
@@ -100,3 +101,17 @@ def test_what_is_extrapolated_does_not_step_over_a_kink() -> None:
         except Refused:
             continue
         assert found[0] == 0
+
+
+@pytest.mark.parametrize("pooled", [lambda x: x.view(2, 2).amax(1), lambda x: F.max_pool1d(x[None], 2)])
+def test_one_operator_meets_a_kink_and_lies_beside_another(pooled: Function) -> None:
+    for seed in range(3):
+        found = subgrad.element(lambda x: pooled(x).sum(), seed=seed)(at(0.3, BESIDE, 0.0, 0.0))
+        assert not found.extrapolated
+        assert found.gradient[:2].tolist() == [0, 1]
+        assert found.gradient[2:].sum() == 1
+
+
+def test_one_clamp_meets_a_bound_and_lies_beside_another() -> None:
+    for f in (lambda x: x.clamp(-0.3, 0.3).sum(), lambda x: F.hardtanh(x, -0.3, 0.3).sum()):
+        assert subgrad.grad(f)(at(0.3, BESIDE, -BESIDE, 1.0, 0.0))[1:].tolist() == [0, 0, 0, 1]

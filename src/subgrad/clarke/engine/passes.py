@@ -270,10 +270,9 @@ class Decide:
         return branch, meets
 
     def _along(self, rule: Rule, call: Call, branch: Any) -> Any:
-        certify = self.certify and not self.tol  # what only nearly ties moves otherwise
-        kept = call.as_it_is() if certify and call.written else call
+        kept = call.as_it_is() if self.certify and call.written else call
         out = taken(rule, call, branch)
-        if certify:
+        if self.certify:
             flag = rule.contradicted(*rule.decided_part(kept, out, branch))
             if flag is not None:
                 self.contradicted.append((flag, f"{call.op.op.partition('.')[0]} at {here()}"))

@@ -26,7 +26,7 @@ from subgrad.clarke.engine.certificate import (
 from subgrad.clarke.engine.dead_entries import is_nan
 from subgrad.clarke.engine.directions import Direction, NotGeneric, random_direction
 from subgrad.clarke.engine.duals import carrying_tangents, parts
-from subgrad.clarke.engine.errors import Denied, Jumps, Refused, defined_at, where_raised
+from subgrad.clarke.engine.errors import Contradicted, Denied, Jumps, Refused, defined_at, where_raised
 from subgrad.clarke.engine.extrapolation import derivative_limit, gradient_limit
 from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near
 from subgrad.clarke.engine.nearby_runs import (
@@ -344,7 +344,7 @@ def _most(expected: list[tuple[Site, bool]]) -> int:
 def _check(current: Decide, value: Tensor, reached: Tensor, program: Program, ahead: Vector, slope: float) -> None:
     wrong = lines(current.contradicted)
     if wrong:
-        raise Denied(
+        raise Contradicted(
             f"What was decided at {wrong[0]} is not what that operator's own values do a little further on: there is "
             "no right rule for it here. Please report it."
         )
@@ -367,6 +367,7 @@ class _Search:
         certify: hold what is found against the values of operators and of the program.
         is_random: the direction is; beside one that is given, other branches may be as near as it gets.
         at_once: decide and record in one pass, which costs more, since a replay could not follow.
+        asks_operators: certify also decision by decision.
         turned: the lines at which comparisons, indices or jumps tied.
         asks_nearby: some could not decide by derivatives.
         error: why rules did not lead to an element.
@@ -380,6 +381,7 @@ class _Search:
     certify: bool
     is_random: bool
     at_once: bool = False
+    asks_operators: bool = True
     turned: list[str] = field(default_factory=list)
     asks_nearby: bool = False
     error: Exception | None = None
@@ -407,16 +409,19 @@ class _Search:
     def _beside_kinks(self, seed: int, direction: Vector | None) -> Found | None:
         """The same if values deny it for kinks that are not met, and are nearer than the steps: see `near_kinks`."""
         ahead = random_direction(self.program.leaves, seed) if direction is None else Direction(direction)
-        for tol, near in looks_near(self.program):
+        # An operator that denies what is decided must not deny what is decided with a tolerance.
+        asks_operators = isinstance(self.error, Contradicted)
+        program, value, is_random, at_once = self.program, self.value, self.is_random, self.at_once
+        for tol, near in looks_near(program):
             if near.new(self.expected)[1]:
                 return None
             expected = [(site, flag) for (site, _), flag in zip(near.sites, near.flags(), strict=True)]
             try:
-                _Search(self.program, self.value, tol, expected, near, True, self.is_random, self.at_once).along(ahead)
-                found = replace(self, certify=False).along(ahead)
+                _Search(program, value, tol, expected, near, True, is_random, at_once, asks_operators).along(ahead)
+                found = replace(self, asks_operators=not asks_operators)._on_branches(ahead)[0]
             except Exception:  # the tolerance is none for this program
                 continue
-            self.error, self.turned = None, [self.program.line]  # where it may jump
+            self.error, self.turned = None, [program.line]  # where it may jump
             return found
         return None
 
@@ -457,17 +462,20 @@ class _Search:
 
     def along(self, ahead: Vector) -> Found:
         """The element that a direction decides on, with its certificate."""
-        found, current = self.decided(ahead, None)
-        undecided = lines(current.undecided)
-        self.asks_nearby = bool(undecided)
-        if undecided:
-            found, current = self._decided_nearby(ahead, undecided[0])
+        found, current = self._on_branches(ahead)
         self.turned = lines(current.tied)
         if self.certify:
             assert found.slope is not None
             along = Values(self.program, ahead)
             hold_against_values(found.gradient, found.slope, along, self._doubtful(current), beside=self.is_random)
         return found
+
+    def _on_branches(self, ahead: Vector) -> tuple[Found, Decide]:
+        """That element; its decisions are held against the values of operators, if at all."""
+        found, current = self.decided(ahead, None)
+        undecided = lines(current.undecided)
+        self.asks_nearby = bool(undecided)
+        return self._decided_nearby(ahead, undecided[0]) if undecided else (found, current)
 
     def _doubtful(self, current: Decide) -> list[str]:
         seen = [*self.looked.leaks, *self.looked.customs, *self.looked.reads, *current.leaks]
@@ -492,7 +500,9 @@ class _Search:
     ) -> tuple[Found, Decide]:
         """Decide and replay; or at once."""
         expected = self.expected if expect and not self.at_once else None
-        current = Decide(self.tol, expected, nearby, certify=self.certify, most=_most(self.expected))
+        current = Decide(
+            self.tol, expected, nearby, certify=self.certify and self.asks_operators, most=_most(self.expected)
+        )
         with carrying_tangents(and_a_graph=self.at_once):
             if self.at_once:
                 leaves, out = self.program.with_both(current, ahead)
