@@ -143,3 +143,25 @@ def test_an_entry_is_not_dead_where_values_follow_it(dtype: torch.dtype) -> None
         torch.testing.assert_close(subgrad.grad(f)(torch.zeros(2, dtype=dtype)), torch.ones(2, dtype=dtype))
     with pytest.raises(Refused):
         subgrad.element(lambda x: torch.nan_to_num(x.log(), neginf=-3.0).clamp(-3).sum())(torch.zeros(1, dtype=dtype))
+
+
+def root(x: Tensor) -> Tensor:
+    """x sqrt(x) on the right of 0, and 0 on the left, with a root that never sees 0."""
+    safe = torch.where(x > 0, x, 1.0)
+    return torch.where(x > 0, safe.sqrt() * x, 0.0).sum()
+
+
+def logarithm(x: Tensor) -> Tensor:
+    safe = torch.where(x > 0, x, 1.0)
+    return torch.where(x > 0, safe.log() * x**2, 0.0).sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_branch_that_is_steep_may_be_flat_as_a_whole(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.0, 1.0, 2.0], dtype=dtype)
+    for seed in range(2):
+        for f, slopes in ((root, [0.0, 1.5, 1.5 * 2**0.5]), (logarithm, [0.0, 1.0, 4 * 0.6931471805599453 + 2])):
+            expected = torch.tensor(slopes, dtype=dtype)
+            torch.testing.assert_close(subgrad.grad(f, seed=seed)(x), expected, rtol=1e-3, atol=1e-3)
+        with pytest.raises(Refused):
+            subgrad.grad(lambda x: torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0).sum(), seed=seed)(x)

@@ -188,12 +188,15 @@ class Values:
         )
         noise = self.rounding * (8 * abs(value) + 4 * size.here + 4 * largest * scale)
         step = max(100 * noise / scale, 2.0**-60) if scale else 2.0**-30
-        further, near = (self._value(power * step) for power in (2, 1))
-        gap = abs((further - near) / step - slope)
-        return gap <= 0.05 * scale + 4 * noise / step + 1e-6 * self.length * (scale == 0)
+        gap = abs(self._quotient(step) - slope)
+        if gap <= 0.05 * scale + 4 * noise / step + 1e-6 * self.length * (scale == 0):
+            return True
+        # As x sqrt(x) at 0, whose quotients tend to 0 as the root of the step; beyond a kink they would be as far off.
+        return gap <= abs(self._quotient(64 * step) - slope) / 4
 
-    def _value(self, step: float) -> float:
-        return float(self.program.moved(self.ahead, step, self.wide))
+    def _quotient(self, step: float) -> float:
+        further, near = (float(self.program.moved(self.ahead, power * step, self.wide)) for power in (2, 1))
+        return (further - near) / step
 
     def agree_across(self, gradient: Sequence[Tensor | None]) -> bool:
         """Whether values beside the direction move as the gradient says: it is that of all that is smooth there."""
