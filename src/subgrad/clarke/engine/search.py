@@ -500,9 +500,9 @@ class _Search:
     ) -> tuple[Found, Decide]:
         """Decide and replay; or at once."""
         expected = self.expected if expect and not self.at_once else None
-        current = Decide(
-            self.tol, expected, nearby, certify=self.certify and self.asks_operators, most=_most(self.expected)
-        )
+        certify = self.certify and self.asks_operators
+        current = Decide(self.tol, expected, nearby, certify=certify, most=_most(self.expected))
+        current.certifies_near = self.tol > 0
         with carrying_tangents(and_a_graph=self.at_once):
             if self.at_once:
                 leaves, out = self.program.with_both(current, ahead)
