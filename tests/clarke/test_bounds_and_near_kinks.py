@@ -115,3 +115,14 @@ def test_one_operator_meets_a_kink_and_lies_beside_another(pooled: Function) -> 
 def test_one_clamp_meets_a_bound_and_lies_beside_another() -> None:
     for f in (lambda x: x.clamp(-0.3, 0.3).sum(), lambda x: F.hardtanh(x, -0.3, 0.3).sum()):
         assert subgrad.grad(f)(at(0.3, BESIDE, -BESIDE, 1.0, 0.0))[1:].tolist() == [0, 0, 0, 1]
+
+
+def test_backward_does_not_step_over_a_kink_either() -> None:
+    head = torch.nn.Linear(2, 1, bias=False).double()
+    with torch.no_grad():
+        head.weight.copy_(at(0.3, BESIDE))
+    rest = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    for times in (1, 2):
+        subgrad.backward(lambda: head.weight.max() + rest.abs().sum(), [head.weight, rest])
+        assert head.weight.grad is not None
+        assert head.weight.grad.tolist() == [[0.0, times]]

@@ -184,7 +184,8 @@ class Values:
         scale = abs(slope) + size.moved
         scale = 0.0 if scale <= self.rest else scale
         largest = max(
-            (float(leaf.abs().nan_to_num(0, 0, 0).amax()) for leaf in self.program.leaves if leaf.numel()), default=0.0
+            (float(leaf.detach().abs().nan_to_num(0, 0, 0).amax()) for leaf in self.program.leaves if leaf.numel()),
+            default=0.0,
         )
         noise = self.rounding * (8 * abs(value) + 4 * size.here + 4 * largest * scale)
         step = max(100 * noise / scale, 2.0**-60) if scale else 2.0**-30

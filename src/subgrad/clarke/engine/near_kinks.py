@@ -76,7 +76,7 @@ def _is_exact(node: Any, differences: int) -> bool:
 def looks_near(program: Program) -> Iterator[tuple[float, LookNear]]:
     """Plain runs by which more and more counts as met."""
     largest = max(
-        (float(leaf.abs().nan_to_num(0, 0, 0).amax()) for leaf in program.leaves if leaf.numel()), default=0.0
+        (float(leaf.detach().abs().nan_to_num(0, 0, 0).amax()) for leaf in program.leaves if leaf.numel()), default=0.0
     )
     for share in TOLERANCES:
         program.rewind()

@@ -76,7 +76,8 @@ def check_values(
 def check_all_reach(along: Values, slopes: Sequence[Tensor | float], turned: Sequence[str]) -> None:
     """Values along a direction must come to those of the point, entry by entry."""
     along.steps()  # whether it can be run in double precision
-    step, share = (2.0**-30 if along.wide else along.rounding**0.75), 64 * along.rounding
+    # Far enough for numbers that the program itself rounds to single precision.
+    step, share = (2.0**-20 if along.wide else along.rounding**0.75), 64 * along.rounding
     for number, (slope, here, further) in enumerate(zip(slopes, along.at(0.0), along.at(step), strict=True)):
         with values():
             apart, least = _beyond(here, further, share)
