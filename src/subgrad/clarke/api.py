@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from subgrad.clarke.engine.certificate import Sizes, Values, check_values
+from subgrad.clarke.engine.certificate import Sizes, Values
 from subgrad.clarke.engine.dead_entries import is_nan
 from subgrad.clarke.engine.duals import carrying_tangents, tangent
 from subgrad.clarke.engine.environment import by_itself
 from subgrad.clarke.engine.errors import Jumps, Refused, defined_at
 from subgrad.clarke.engine.extrapolation import derivative_limit
-from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby
-from subgrad.clarke.engine.passes import Decide, lines
+from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near, met
+from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby, check_all_reach, check_values
+from subgrad.clarke.engine.passes import Decide, Look, lines
 from subgrad.clarke.engine.program import Program
 from subgrad.clarke.engine.search import Found, Memory, as_refusal, find
 from subgrad.kinks.kink import unknown
@@ -325,36 +326,61 @@ def jvp(
 
 def _jvp(program: Program, direction: list[Tensor], tol: float, has_aux: bool) -> tuple[Any, ...]:
     with program.as_after_one_run():
-        value, aux = program.evaluate()
+        value, aux, looked = program.evaluate()
         leaves, shape = pytree.tree_flatten(value)
         try:
-            found = _from_rules(program, direction, leaves, tol)
+            found = _from_rules(program, direction, leaves, tol, looked)
         except Jumps:
             raise
         except Exception as error:
-            limits = None if tol else derivative_limit(program, direction)
+            is_hidden = bool(tol) or has_near_kinks(program)
+            limits = None if is_hidden else derivative_limit(program, direction)
             if limits is None or not _are_what_values_do(program, direction, limits):
                 raise as_refusal(error, program) from error
             rest = iter(limits)
             found = [next(rest).to(leaf) if leaf.is_floating_point() else torch.zeros_like(leaf) for leaf in leaves]
+            check_all_reach(Values(program, direction), limits, [program.line])
     result = value, pytree.tree_unflatten(found, shape)
     return (*result, aux) if has_aux else result
 
 
-def _from_rules(program: Program, direction: list[Tensor], leaves: list[Any], tol: float) -> list[Tensor]:
-    found, undecided = _slopes(program, Decide(tol), direction, leaves)
+def _from_rules(program: Program, direction: list[Tensor], leaves: list[Any], tol: float, looked: Look) -> list[Tensor]:
+    found, current = _slopes(program, Decide(tol), direction, leaves)
+    undecided = lines(current.undecided)
     if undecided:
         found = _slopes_nearby(program, direction, leaves, tol, undecided[0])
     pairs = [(leaf, slope) for leaf, slope in zip(leaves, found, strict=True) if leaf.is_floating_point()]
     slopes = [slope for _, slope in pairs]
     if is_nan([torch.where(leaf.isnan(), 0, slope) for leaf, slope in pairs]):
         raise Refused(f"The derivative of the program at {program.line} is nan where its value is not.")
-    if tol or _are_what_values_do(program, direction, slopes):
+    if tol:
+        return found
+    along = Values(program, direction)
+    if _are_what_values_do(program, direction, slopes, along) or _are_beside_kinks(program, direction, leaves):
+        turned = [*lines(current.tied), *looked.leaks, *looked.customs, *looked.reads]
+        if turned or looked.differentiates:
+            check_all_reach(along, slopes, turned or [program.line])
         return found
     raise Refused(
         f"The derivative that was found for the program at {program.line} is not what its values do in this direction. "
         "Some part of it jumps, or has a derivative of its own making, where nothing could see it."
     )
+
+
+def _are_beside_kinks(program: Program, direction: list[Tensor], leaves: list[Any]) -> bool:
+    """Whether values deny what rules say for kinks that are not met, and are nearer than the steps: `near_kinks`."""
+    expected = met(program)
+    for tol, near in looks_near(program):
+        if near.new(expected)[1]:
+            return False
+        try:
+            found, current = _slopes(program, Decide(tol), direction, leaves)
+            slopes = [slope for leaf, slope in zip(leaves, found, strict=True) if leaf.is_floating_point()]
+            if not lines(current.undecided) and _are_what_values_do(program, direction, slopes):
+                return True
+        except Exception:  # the tolerance is none for this program
+            continue
+    return False
 
 
 def _slopes_nearby(program: Program, direction: list[Tensor], leaves: list[Any], tol: float, line: str) -> list[Tensor]:
@@ -372,17 +398,24 @@ def _slopes_nearby(program: Program, direction: list[Tensor], leaves: list[Any],
     )
 
 
-def _are_what_values_do(program: Program, direction: list[Tensor], slopes: list[Tensor]) -> bool:
+def _are_what_values_do(
+    program: Program, direction: list[Tensor], slopes: list[Tensor], along: Values | None = None
+) -> bool:
     """Whether every entry moves as its derivative says."""
     largest = max((float(slope.abs().nan_to_num(0, 0, 0).amax()) for slope in slopes if slope.numel()), default=0.0)
     pairs = [(leaf, v) for leaf, v in zip(program.leaves, direction, strict=True) if leaf.numel()]
     ratios = [float(leaf.abs().amax()) / float(v.abs().amax()) for leaf, v in pairs if bool(v.any())]
-    return Values(program, direction).agree(slopes, Sizes(largest, largest * max(ratios, default=0.0)))
+    return (along or Values(program, direction)).agree(slopes, Sizes(largest, largest * max(ratios, default=0.0)))
+
+
+def _further(program: Program, direction: list[Tensor], number: int, step: float) -> Tensor:
+    """One of the values, a little further on."""
+    return pytree.tree_leaves(program.moved(direction, step, wide=False))[number]
 
 
 def _slopes(
     program: Program, current: Decide, direction: list[Tensor], leaves: list[Any]
-) -> tuple[list[Tensor], list[str]]:
+) -> tuple[list[Tensor], Decide]:
     with carrying_tangents(and_a_graph=program.differentiates):
         if program.differentiates:
             _, out = program.with_both(current, direction)
@@ -395,7 +428,7 @@ def _slopes(
             for leaf, each in zip(leaves, moved, strict=True)
         ]
         reached = [forward_ad.unpack_dual(each).primal.detach().clone() for each in duals]
-    for value, other in zip(leaves, reached, strict=True):
+    for number, (value, other, slope) in enumerate(zip(leaves, reached, found, strict=True)):
         if value.is_floating_point():
-            check_values(value, other, current, program.line)
-    return found, lines(current.undecided)
+            check_values(value, other, partial(_further, program, direction, number), slope, current, program)
+    return found, current

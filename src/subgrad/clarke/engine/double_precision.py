@@ -19,31 +19,55 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from subgrad.apply.lost_arguments import LOST, whole
+from subgrad.kinks.rounded import rounded
 from subgrad.torch_internals.tensors import version_of
 from subgrad.torch_internals.transforms import DisableTorchFunction
 
 NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16))
 # Methods that name a dtype by their own name.
-CASTS = frozenset((Tensor.float, Tensor.half, Tensor.bfloat16))
+CASTS = {Tensor.float: torch.float32, Tensor.half: torch.float16, Tensor.bfloat16: torch.bfloat16}
 DROPOUTS = frozenset((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dropout, torch.feature_dropout))
 # Numbers leave the program in the first; what is then made of numbers is made in double precision.
 READS = frozenset((Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__array__))
 OF_NUMBERS = frozenset((torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.full))
 _ATTRIBUTE = "__get__"
+# Functions whose numbers say where a kink lies: kernels round these to the precision of the tensor first.
+_COMPARING = ("gt", "ge", "lt", "le", "eq", "ne", "greater", "greater_equal", "less", "less_equal", "not_equal", "sub")
+_BOUNDING = (
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+    "clip",
+    "hardtanh",
+    "hardshrink",
+    "softshrink",
+    "threshold",
+    "where",
+    "masked_fill",
+    "full_like",
+    "add",
+)
+BOUNDED = frozenset(
+    form
+    for name in (*_COMPARING, *_BOUNDING, "subtract", "rsub", "radd")
+    for form in (name, f"{name}_", f"_{name}", f"__{name}__", f"__i{name}__")
+)
 
 
 class StandIn(TorchFunctionMode):
     """Give torch functions other tensors in the place of some, which a program may hold itself; in double if wide."""
 
-    def __init__(self, others: Mapping[int, Tensor], wide: bool):
+    def __init__(self, others: Mapping[int, Tensor], wide: bool, dtype: torch.dtype):
         super().__init__()
         self.others, self.wide, self.has_read = others, wide, False
+        self.dtype = dtype  # the widest that the program itself has computed in so far
         self.memories: dict[tuple[int, torch.dtype], _Memory] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in LOST:
             args, kwargs = whole(func, args, kwargs)
         if self.wide and func in CASTS:
+            self._widen(CASTS[func])
             func = Tensor.double
         elif getattr(func, "__name__", "") == _ATTRIBUTE and not (args and id(args[0]) in self.others):
             return func(*args, **(kwargs or {}))
@@ -51,6 +75,9 @@ class StandIn(TorchFunctionMode):
             return self._dropped(func, args, kwargs or {})
         with DisableTorchFunction():  # to ask for a dtype is a call of a torch function, too
             others, named = self._other(args), {name: self._other(each) for name, each in (kwargs or {}).items()}
+            if self.wide and self.dtype in NARROW and getattr(func, "__name__", "") in BOUNDED:
+                others = tuple(map(self._rounded, others))
+                named = {name: self._rounded(each) for name, each in named.items()}
         self.has_read |= func in READS
         out = func(*others, **named)
         if self.wide and isinstance(out, Tensor) and not any(map(_is_tensor, args)) and out.dtype in NARROW:
@@ -70,12 +97,24 @@ class StandIn(TorchFunctionMode):
     def _other(self, given: Any) -> Any:
         if isinstance(given, Tensor):
             found = self.others.get(id(given), given)
-            return self._in_double(found) if self.wide and found.dtype in NARROW else found
+            if not (self.wide and found.dtype in NARROW):
+                return found
+            if found.ndim:
+                self._widen(found.dtype)
+            return self._in_double(found)
         if isinstance(given, torch.dtype):
+            if self.wide and given.is_floating_point:
+                self._widen(given)
             return torch.float64 if self.wide and given in NARROW else given
         if type(given) in (list, tuple):
             return type(given)(map(self._other, given))
         return given
+
+    def _widen(self, dtype: torch.dtype) -> None:
+        self.dtype = torch.promote_types(self.dtype, dtype)
+
+    def _rounded(self, given: Any) -> Any:
+        return rounded(given, self.dtype) if type(given) is float else given
 
     def _in_double(self, tensor: Tensor) -> Tensor:
         """A view into the memory of a tensor, in double precision: views of one memory stay views of one memory."""
@@ -108,5 +147,5 @@ def _is_tensor(given: Any) -> bool:
     return isinstance(given, Tensor)
 
 
-def standing_in(others: Mapping[int, Tensor], wide: bool) -> AbstractContextManager[Any]:
-    return StandIn(others, wide) if wide or others else nullcontext()
+def standing_in(others: Mapping[int, Tensor], wide: bool, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    return StandIn(others, wide, dtype) if wide or others else nullcontext()

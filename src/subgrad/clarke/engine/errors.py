@@ -21,6 +21,14 @@ class Jumps(Refused):
     """The program jumps at the point: it has no generalised gradient."""
 
 
+class Denied(Refused):
+    """What rules say is not what values do."""
+
+
+class Contradicted(Denied):
+    """What a rule says is not what its operator does."""
+
+
 def defined_at(function: Any) -> str:
     """The line at which a program begins; for what has none, the line that is running."""
     while isinstance(function, partial):

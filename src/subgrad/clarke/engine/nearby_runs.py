@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from subgrad.clarke.engine.certificate import jumps
-from subgrad.clarke.engine.duals import carrying_tangents
+from subgrad.clarke.engine.certificate import Values, jumps
+from subgrad.clarke.engine.duals import carrying_tangents, values
 from subgrad.clarke.engine.errors import Refused
-from subgrad.clarke.engine.passes import Decide, NotFollowed, Site
+from subgrad.clarke.engine.passes import Decide, NotFollowed, Site, lines
 from subgrad.clarke.engine.program import Program, Vector
 
 # A run on answers that no point gives may go anywhere.
 NOT_FOLLOWED = (NotFollowed, RuntimeError, ValueError, IndexError)
 STEPS = {torch.float64: (2.0**-20, 2.0**-24), torch.float32: (2.0**-8, 2.0**-10), torch.bfloat16: (2.0**-3, 2.0**-4)}
 STEPS_IN_DOUBLE = 2.0**-17, 2.0**-21
+STEP_IN_DOUBLE = 2.0**-12  # to look for jumps of what is written for single precision or less
 MOST = 1 << 20  # sites of one run
 
 
@@ -43,6 +44,59 @@ def _noted(program: Program, ahead: Vector, step: float, wide: bool, cuts: bool)
     with carrying_tangents() if cuts else nullcontext():
         program.nearby(current, ahead, step, wide)
     return current.noted
+
+
+def check_values(
+    value: Tensor, reached: Tensor, further: Callable[[float], Tensor], slope: Tensor, current: Decide, program: Program
+) -> None:
+    """Branches must lead to the program's value, entry by entry, or it jumps there: as `check_value` of one number."""
+    eps = torch.finfo(value.dtype).eps
+    with values():
+        reached = reached.to(value)
+        gap, size = (reached - value).abs(), reached.abs() + value.abs()
+        is_near = (gap <= 64 * eps * size + eps**0.5 * slope.abs()) | ~value.isfinite()
+        is_about_equal = gap <= max(eps, current.tol) ** 0.5 * (1 + value.abs())
+    if bool(is_near.all()):
+        return
+    answered = lines(current.changed)
+    with values():
+        far = ~is_near if answered and not current.tol else ~(is_near | is_about_equal)
+        if answered and not current.tol:  # which may only be what rounding leaves
+            far = far & (((further(eps**0.75) - value).abs() > gap / 2) | ~is_about_equal)
+        if not bool(far.any()):
+            return
+        one, other = (each[far].flatten()[0].item() for each in (value, reached))
+    if answered:
+        raise jumps(one, other, answered)
+    raise Refused(
+        f"The program at {program.line} does not return the same when it is run again: {one:.6g}, then {other:.6g}."
+    )
+
+
+def check_all_reach(along: Values, slopes: Sequence[Tensor | float], turned: Sequence[str]) -> None:
+    """Values along a direction must come to those of the point, entry by entry."""
+    along.steps()  # whether it can be run in double precision
+    # Far enough for numbers that the program itself rounds to single precision.
+    step, share = (2.0**-20 if along.wide else along.rounding**0.75), 64 * along.rounding
+    for number, (slope, here, further) in enumerate(zip(slopes, along.at(0.0), along.at(step), strict=True)):
+        with values():
+            apart, least = _beyond(here, further, share)
+            jumping = apart > least + 8 * step * torch.as_tensor(slope).to(apart).abs()
+            if not bool(jumping.any()):
+                continue
+        nearer = along.at(step / 8)[number]
+        with values():
+            left, least = _beyond(here, nearer, share)
+            jumping &= left > torch.maximum(apart / 2, least)
+            if not bool(jumping.any()):
+                continue
+            one, other = (each[jumping].flatten()[0].item() for each in (here, further))
+        raise jumps(one, other, turned)
+
+
+def _beyond(here: Tensor, further: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """How far apart values are, and how far rounding may move them."""
+    return (further - here).abs(), share * (further.abs() + here.abs())
 
 
 def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: float, turned: Sequence[str]) -> None:
@@ -71,7 +125,16 @@ def check_reaches(program: Program, ahead: Vector, value: Tensor, slope: float) 
 def check_continuity_sharply(program: Program, ahead: Vector, slope: float, turned: Sequence[str]) -> None:
     """The same of values on both sides, in double precision if the program can be run so."""
     eps = max((torch.finfo(leaf.dtype).eps for leaf in program.leaves), default=0.0)
-    wide, step = program.may_be_widened, eps**0.5
+    _check_continuity_at(eps**0.5, eps, 0.0, program, ahead, slope, turned)
+    if program.may_be_widened and eps**0.5 > 2 * STEP_IN_DOUBLE:
+        # Such a step hides small jumps; but what is one number in few bits may be two in double precision.
+        _check_continuity_at(STEP_IN_DOUBLE, eps, 4 * eps, program, ahead, slope, turned)
+
+
+def _check_continuity_at(
+    step: float, eps: float, blur: float, program: Program, ahead: Vector, slope: float, turned: Sequence[str]
+) -> None:
+    wide = program.may_be_widened
     try:
         apart = _apart(program, ahead, step, wide)
     except Exception as error:  # some operator, or the program itself, does not take double precision
@@ -79,10 +142,10 @@ def check_continuity_sharply(program: Program, ahead: Vector, slope: float, turn
             raise
         wide = False
         apart = _apart(program, ahead, step, wide)
-    eps = torch.finfo(torch.float64).eps if wide else eps
-    if apart.gap > 64 * eps * apart.size + 8 * step * abs(slope):
+    share = max(64 * (torch.finfo(torch.float64).eps if wide else eps), blur)
+    if apart.gap > share * apart.size + 8 * step * abs(slope):
         nearer = _apart(program, ahead, step / 8, wide)
-        if nearer.gap > max(apart.gap / 2, 64 * eps * nearer.size):
+        if nearer.gap > max(apart.gap / 2, share * nearer.size):
             raise jumps(nearer.below, nearer.above, turned)
 
 

@@ -8,6 +8,7 @@ between them, nothing is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from subgrad.apply.pass_kernels import Call
 from subgrad.clarke.engine.duals import parts, tangent, values, with_tangent
+from subgrad.kinks.rounded import rounded
 
 MANY = 1 << 14  # entries: of what is larger so many are held against values, of those that were decided
 STEP = 2.0**-24  # of the operands' size, in double precision
@@ -105,7 +107,10 @@ class Along:
         self.call = call
         operands = {name: parts(each) for name, each in call.arguments.items() if is_floating(each)}
         with values():
-            self.here = {name: x.double() for name, (x, _) in operands.items()}
+            dtype = _computed_in([x for x, _ in operands.values()])
+            # Bounds are rounded to the precision that the operator computes in: that is where its kinks are.
+            self.here = {name: (x if x.ndim else x.to(dtype)).double() for name, (x, _) in operands.items()}
+            self.bounds = {name: rounded(each, dtype) for name, each in call.arguments.items() if type(each) is float}
             self.ahead = {name: ahead.double() for name, (_, ahead) in operands.items() if ahead is not None}
             lengths = [_largest(each) for each in self.ahead.values() if each.numel()]
             sizes = [_largest(each.nan_to_num(0, 0, 0)) for each in self.here.values() if each.numel()]
@@ -116,10 +121,16 @@ class Along:
     def at(self, part: float) -> Any:
         with values():
             moved = {name: self._moved(x, self.ahead.get(name), part) for name, x in self.here.items()}
-            return self.call.native({**self.call.arguments, **moved})
+            return self.call.native({**self.call.arguments, **self.bounds, **moved})
 
     def _moved(self, x: Tensor, ahead: Tensor | None, part: float) -> Tensor:
         return x if ahead is None or part == 0 else torch.addcmul(x, ahead, self.step.to(x.device), value=part)
+
+
+def _computed_in(operands: Sequence[Tensor]) -> torch.dtype:
+    """Single numbers are converted to the dtype of what has more entries."""
+    many = [x.dtype for x in operands if x.ndim]
+    return reduce(torch.promote_types, many) if many else torch.result_type(operands[0], operands[-1])
 
 
 def _largest(x: Tensor) -> Tensor:

@@ -193,6 +193,7 @@ class Decide:
         nearby: what a run a little further on noted at each site; it answers where value and tangent both tie.
         is_nearby: this is such a run: note what every site answers.
         certify: hold every decision against the operator's own values.
+        certifies_near: also of what ties within the tolerance.
         most: so many sites at most, or the program does not end on these answers.
         script: the branch taken at every site; None where there was nothing to decide.
         noted: by a run nearby.
@@ -216,6 +217,7 @@ class Decide:
     nearby: list[tuple[Site, Any]] | None = None
     is_nearby: bool = False
     certify: bool = False
+    certifies_near: bool = False
     most: int = 1 << 20
     script: list[tuple[Site, Any]] = field(default_factory=list)
     noted: list[tuple[Site, Any]] = field(default_factory=list)
@@ -270,7 +272,7 @@ class Decide:
         return branch, meets
 
     def _along(self, rule: Rule, call: Call, branch: Any) -> Any:
-        certify = self.certify and not self.tol  # what only nearly ties moves otherwise
+        certify = self.certify and (self.certifies_near or not self.tol)  # what only nearly ties moves otherwise
         kept = call.as_it_is() if certify and call.written else call
         out = taken(rule, call, branch)
         if certify:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
 from subgrad.clarke.rules.rule_table import rules, rules_of_others
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
+from subgrad.torch_internals.tensors import is_zero_tensor
 from subgrad.torch_internals.transforms import peek_interpreter_stack, pytree
 
 Vector = Sequence[Tensor]  # one tensor for each leaf
@@ -203,8 +204,8 @@ class Program:
     def _forward(self, current: Decide, duals: list[Tensor], wide: bool = False) -> tuple[Any, Any]:
         self.rewind()
         current.keep = self.written.keep
-        others = self._others(duals)
-        with Scope(_TORCH), eager(), running(current), Watch(current), standing_in(others, wide), without_fast_paths():
+        standing = self._standing_in(duals, wide)
+        with Scope(_TORCH), eager(), running(current), Watch(current), standing, without_fast_paths():
             try:
                 return self.call(duals)
             except (NotImplementedError, RuntimeError) as error:
@@ -243,10 +244,11 @@ class Program:
         value = float(self.value)
         return abs(wide - value) <= 1e-3 * abs(value)
 
-    def evaluate(self) -> tuple[Any, Any]:
-        """Its value, and the rest."""
-        _, value, aux = self.plain(Look(0.0))
-        return pytree.tree_map_only(Tensor, Tensor.detach, (value, aux))
+    def evaluate(self) -> tuple[Any, Any, Look]:
+        """Its value, the rest, and what was seen on the way."""
+        looked = Look(0.0)
+        _, value, aux = self.plain(looked)
+        return *pytree.tree_map_only(Tensor, Tensor.detach, (value, aux)), looked
 
     def moved(self, direction: Vector, step: float, wide: bool, beside: tuple[Vector, float] | None = None) -> Any:
         """The value a little further on, and beside, in double precision if it is to be wide."""
@@ -256,7 +258,7 @@ class Program:
         leaves = [leaf.requires_grad_(self.differentiates) for leaf in leaves]
         self.rewind()
         grad = torch.set_grad_enabled(self.differentiates)
-        with grad, Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+        with grad, Scope(_TORCH), eager(), self._beside(), self._standing_in(leaves, wide):
             out = self.call(leaves)[0]
         return out.detach() if isinstance(out, Tensor) else pytree.tree_map_only(Tensor, Tensor.detach, out)
 
@@ -274,7 +276,7 @@ class Program:
         """Torch's own gradient a little further on."""
         leaves = [leaf.requires_grad_() for leaf in self._moved_leaves(direction, step, wide)]
         self.rewind()
-        with torch.enable_grad(), Scope(_TORCH), eager(), self._beside(), standing_in(self._others(leaves), wide):
+        with torch.enable_grad(), Scope(_TORCH), eager(), self._beside(), self._standing_in(leaves, wide):
             value = self.call([leaf.clone() for leaf in leaves] if self.copied else leaves)[0]
         found = self.gradient_of(value, leaves)
         return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
@@ -284,6 +286,10 @@ class Program:
         if wide:
             return [leaf.detach().to(torch.float64, copy=True).add_(ahead, alpha=step) for leaf, ahead in pairs]
         return [leaf.detach() + step * ahead for leaf, ahead in pairs]
+
+    def _standing_in(self, leaves: list[Tensor], wide: bool) -> AbstractContextManager[Any]:
+        dtypes = {leaf.dtype for leaf in self.leaves} or {torch.float64}
+        return standing_in(self._others(leaves), wide, reduce(torch.promote_types, dtypes))
 
     def _others(self, leaves: list[Tensor]) -> dict[int, Tensor]:
         """What stands for leaves that the program holds itself."""
@@ -306,7 +312,7 @@ class Program:
             spare_dead_entries(value)
         ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
         try:
-            return torch.autograd.grad(value, leaves, ones, allow_unused=True)
+            found = torch.autograd.grad(value, leaves, ones, allow_unused=True)
         except RuntimeError as error:
             if "use_reentrant=True" not in str(error):
                 raise
@@ -314,6 +320,8 @@ class Program:
                 f"The program at {self.line} has a reentrant checkpoint, whose gradient torch only adds to .grad. "
                 "Pass use_reentrant=False to it."
             ) from error
+        # Of what has derivatives that are 0 everywhere torch may return a tensor without memory.
+        return tuple(each.clone() if each is not None and is_zero_tensor(each) else each for each in found)
 
     def rewind(self) -> None:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next

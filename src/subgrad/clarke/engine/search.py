@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import isnan
 from typing import Any
 
 import torch
@@ -25,11 +26,13 @@ from subgrad.clarke.engine.certificate import (
 from subgrad.clarke.engine.dead_entries import is_nan
 from subgrad.clarke.engine.directions import Direction, NotGeneric, random_direction
 from subgrad.clarke.engine.duals import carrying_tangents, parts
-from subgrad.clarke.engine.errors import Jumps, Refused, defined_at, where_raised
+from subgrad.clarke.engine.errors import Contradicted, Denied, Jumps, Refused, defined_at, where_raised
 from subgrad.clarke.engine.extrapolation import derivative_limit, gradient_limit
+from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near
 from subgrad.clarke.engine.nearby_runs import (
     NOT_FOLLOWED,
     answers_nearby,
+    check_all_reach,
     check_continuity,
     check_continuity_sharply,
     check_reaches,
@@ -202,14 +205,18 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     is_random = direction is None
     if is_random and program.spares_dead:
         direction = _inward(program, seed)
+    unseen = [*looked.leaks, *looked.customs, *looked.reads, *[program.line] * looked.differentiates]
     if not certify and (program.spares_dead or not kinks):
         gradient = _plain_gradient(value, leaves, program)
-        is_plain = not (looked.leaks or looked.customs or looked.reads or looked.differentiates or program.spares_dead)
+        is_plain = not (unseen or program.spares_dead)
         if (
             trusts
             or is_plain
             or branches in memory.plain
-            or (not tol and _is_what_values_do(program, gradient, direction or random_direction(program.leaves, seed)))
+            or (
+                not tol
+                and _is_what_values_do(program, gradient, direction or random_direction(program.leaves, seed), unseen)
+            )
         ):
             if not trusts:
                 memory.plain.add(branches)
@@ -224,12 +231,14 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     if found is None or (program.spares_dead and is_nan(found.gradient)):
         memory.without_rules.add(branches)
         found = search.extrapolated(seed, direction)
-    if (search.turned or search.error) and not tol:
+    if (search.turned or search.error or (certify and (unseen or program.spares_dead))) and not tol:
         assert found.direction is not None
         count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
         others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
         for each in (found.direction, *others):
-            check_continuity_sharply(program, each, found.slope or 0.0, search.turned or [program.line])
+            check_continuity_sharply(program, each, found.slope or 0.0, search.turned or unseen or [program.line])
+        if certify and unseen:
+            check_all_reach(Values(program, found.direction), [found.slope or 0.0], unseen)
     memory.passed.add(branches)
     if aux is None and not (search.at_once or search.error or looked.reads):
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
@@ -245,16 +254,22 @@ def _plain_gradient(value: Tensor, leaves: Sequence[Tensor], program: Program) -
         raise as_refusal(error, program) from error
 
 
-def _is_what_values_do(program: Program, gradient: Sequence[Tensor | None], ahead: Vector) -> bool:
+def _is_what_values_do(
+    program: Program, gradient: Sequence[Tensor | None], ahead: Vector, unseen: Sequence[str]
+) -> bool:
     """Whether derivatives that were cut, or are of somebody's own making, are those of the program's values."""
     if is_nan(gradient):
         return False
     size, along = sizes(gradient, ahead, program.leaves), Values(program, ahead)
+    slope = product_of(gradient, ahead)
     if program.spares_dead and program.value is not None:  # what kinks decide on has not been asked
-        slope = product_of(gradient, ahead)
         check_reaches(program, ahead, program.value, slope)
-        check_continuity_sharply(program, ahead, slope, [program.line])
-    return along.agree([product_of(gradient, ahead)], size) and along.agree_across(gradient)
+    if program.spares_dead or unseen:
+        check_continuity_sharply(program, ahead, slope, unseen or [program.line])
+    if unseen:  # which may jump, as Python numbers do; in a direction of one sign no two jumps cancel
+        check_all_reach(along, [slope], unseen)
+        check_continuity_sharply(program, [v.abs() for v in ahead], slope, unseen)
+    return along.agree([slope], size) and along.agree_across(gradient)
 
 
 def _without_looking(program: Program, seed: int, memory: Memory, once_more: bool = True) -> Found:
@@ -289,11 +304,15 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
     kinks = sum(flags)
     if not kinks:
         memory.expected = None
-    _check(current, value, reached, program, ahead, slope)
     along = Values(program, ahead)
-    product = certified(gradient, ahead, slope, along, [program.line])
+    try:
+        _check(current, value, reached, program, ahead, slope)
+        product = certified(gradient, ahead, slope, along, [program.line])
+        if certify:
+            hold_against_values(gradient, slope, along, [program.line])
+    except Denied:
+        raise MustLook from None
     if certify:
-        hold_against_values(gradient, slope, along, [program.line])
         memory.passed.add(branches)
     turned = lines(current.tied)
     if turned and not memory.tol:
@@ -325,7 +344,7 @@ def _most(expected: list[tuple[Site, bool]]) -> int:
 def _check(current: Decide, value: Tensor, reached: Tensor, program: Program, ahead: Vector, slope: float) -> None:
     wrong = lines(current.contradicted)
     if wrong:
-        raise Refused(
+        raise Contradicted(
             f"What was decided at {wrong[0]} is not what that operator's own values do a little further on: there is "
             "no right rule for it here. Please report it."
         )
@@ -348,6 +367,7 @@ class _Search:
         certify: hold what is found against the values of operators and of the program.
         is_random: the direction is; beside one that is given, other branches may be as near as it gets.
         at_once: decide and record in one pass, which costs more, since a replay could not follow.
+        asks_operators: certify also decision by decision.
         turned: the lines at which comparisons, indices or jumps tied.
         asks_nearby: some could not decide by derivatives.
         error: why rules did not lead to an element.
@@ -361,6 +381,7 @@ class _Search:
     certify: bool
     is_random: bool
     at_once: bool = False
+    asks_operators: bool = True
     turned: list[str] = field(default_factory=list)
     asks_nearby: bool = False
     error: Exception | None = None
@@ -383,12 +404,33 @@ class _Search:
             if self.tol:
                 raise
             self.error = error
-            return None
+            return self._beside_kinks(seed, direction) if isinstance(error, Denied) else None
+
+    def _beside_kinks(self, seed: int, direction: Vector | None) -> Found | None:
+        """The same if values deny it for kinks that are not met, and are nearer than the steps: see `near_kinks`."""
+        ahead = random_direction(self.program.leaves, seed) if direction is None else Direction(direction)
+        # An operator that denies what is decided must not deny what is decided with a tolerance.
+        asks_operators = isinstance(self.error, Contradicted)
+        program, value, is_random, at_once = self.program, self.value, self.is_random, self.at_once
+        for tol, near in looks_near(program):
+            if near.new(self.expected)[1]:
+                return None
+            expected = [(site, flag) for (site, _), flag in zip(near.sites, near.flags(), strict=True)]
+            try:
+                _Search(program, value, tol, expected, near, True, is_random, at_once, asks_operators).along(ahead)
+                found = replace(self, asks_operators=not asks_operators)._on_branches(ahead)[0]
+            except Exception:  # the tolerance is none for this program
+                continue
+            self.error, self.turned = None, [program.line]  # where it may jump
+            return found
+        return None
 
     def extrapolated(self, seed: int, direction: Vector | None, trusts: bool = False) -> Found:
         """The limit of torch's own gradients, held against the program's values unless others are to be believed."""
         ahead = random_direction(self.program.leaves, seed) if direction is None else direction
-        gradient = gradient_limit(self.program, ahead)
+        gradient = (
+            None if not trusts and has_near_kinks(self.program, self.expected) else gradient_limit(self.program, ahead)
+        )
         if gradient is None or not (trusts or self._is_limit(gradient, ahead)):
             raise as_refusal(self.error, self.program) from self.error
         slope = product_of(gradient, ahead)
@@ -420,17 +462,20 @@ class _Search:
 
     def along(self, ahead: Vector) -> Found:
         """The element that a direction decides on, with its certificate."""
-        found, current = self.decided(ahead, None)
-        undecided = lines(current.undecided)
-        self.asks_nearby = bool(undecided)
-        if undecided:
-            found, current = self._decided_nearby(ahead, undecided[0])
+        found, current = self._on_branches(ahead)
         self.turned = lines(current.tied)
         if self.certify:
             assert found.slope is not None
             along = Values(self.program, ahead)
             hold_against_values(found.gradient, found.slope, along, self._doubtful(current), beside=self.is_random)
         return found
+
+    def _on_branches(self, ahead: Vector) -> tuple[Found, Decide]:
+        """That element; its decisions are held against the values of operators, if at all."""
+        found, current = self.decided(ahead, None)
+        undecided = lines(current.undecided)
+        self.asks_nearby = bool(undecided)
+        return self._decided_nearby(ahead, undecided[0]) if undecided else (found, current)
 
     def _doubtful(self, current: Decide) -> list[str]:
         seen = [*self.looked.leaks, *self.looked.customs, *self.looked.reads, *current.leaks]
@@ -455,7 +500,9 @@ class _Search:
     ) -> tuple[Found, Decide]:
         """Decide and replay; or at once."""
         expected = self.expected if expect and not self.at_once else None
-        current = Decide(self.tol, expected, nearby, certify=self.certify, most=_most(self.expected))
+        certify = self.certify and self.asks_operators
+        current = Decide(self.tol, expected, nearby, certify=certify, most=_most(self.expected))
+        current.certifies_near = self.tol > 0
         with carrying_tangents(and_a_graph=self.at_once):
             if self.at_once:
                 leaves, out = self.program.with_both(current, ahead)
@@ -478,6 +525,7 @@ class _Search:
         check_value(self.value, again, current, self.program, ahead, slope)
         along = Values(self.program, ahead)
         product = certified(gradient, ahead, slope, along, self._doubtful(current))
+        slope = product if isnan(slope) else slope  # a tangent has no dead entries: values judge what reverse mode says
         return Found(gradient, self.value, slope=slope, product=product, direction=tuple(ahead)), current
 
     def _require_repetition(self, current: Decide, error: DoesNotRepeat) -> None:

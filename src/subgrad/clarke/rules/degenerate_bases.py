@@ -19,7 +19,7 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import Gate, alias, through
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, dual, parts, tangent, values
-from subgrad.clarke.engine.errors import Jumps, Refused, where_raised
+from subgrad.clarke.engine.errors import Refused, where_raised
 from subgrad.clarke.engine.passes import DoesNotRepeat
 from subgrad.torch_internals.autograd import forward_level
 
@@ -56,7 +56,8 @@ class Basis:
         """The derivative along turns inside groups, which must vanish beside what there is on the whole."""
         rounding = max(torch.finfo(turn.dtype).eps, self.tol) ** 0.5
         if bool((turn.abs() > rounding * whole).any()):
-            raise Jumps(
+            # To first order; what it depends on beyond, gradients nearby and values tell.
+            raise Refused(
                 f"The program depends on which basis {self.line} returns for a value that repeats: any other would do "
                 "as well, so that it has no derivative. Use the vectors of a repeated value together, as in "
                 "Q @ diag(f(l)) @ Q.T, or the values alone."
