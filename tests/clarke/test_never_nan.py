@@ -6,6 +6,7 @@ is nan in each.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -145,7 +146,132 @@ def test_a_value_that_is_nan_has_the_gradient_of_torch(f: Any) -> None:
         subgrad.element(program)(x)
 
 
-JVPS: dict[str, tuple[Program, Tensor, Tensor, Wanted]] = {
+PADDED = torch.tensor([[False, False], [True, True]])
+BROADCAST: dict[str, tuple[Program, Tensor, Wanted]] = {
+    "over constants, one of them 0": (
+        lambda x: torch.where(ZERO_ONE > 0, x.sum() / ZERO_ONE, 0.0).sum(),
+        at(2, 3),
+        [1, 1],
+    ),
+    "a row of 0 and 0": (
+        lambda x: torch.where(~PADDED, x[0] / x[1:].view(2, 1) + x[0], 0.0).sum(),
+        at(2, 4, 0),
+        [2.5, -0.25, 0],
+    ),
+    "powers of constants": (
+        lambda x: torch.where(ZERO_ONE > 0, x.sum() ** (3 / ZERO_ONE), 0.0).sum(),
+        at(1, 1),
+        [12, 12],
+    ),
+    "in place": (
+        lambda x: x.new_ones(2).mul_(x.sum()).div_(ZERO_ONE * x[0])[1:].sum(),
+        at(2, 4),
+        [-1, 0.5],
+    ),
+    "attention with a padded row": (
+        lambda x: (torch.softmax(x[:4].view(2, 2).masked_fill(PADDED, -math.inf), -1) @ x[4:]).nan_to_num(0.0).sum(),
+        at(0, 0, 5, 6, 1, 3),
+        [-0.5, 0.5, 0, 0, 0.5, 0.5],
+    ),
+    "a product of matrices": (
+        lambda x: ((torch.stack((x, x.log())) @ x[:, None])[:1]).sum(),
+        at(-1, 2),
+        [-2, 4],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROADCAST)
+def test_what_an_operator_sums_over_is_spared_one_by_one(name: str) -> None:
+    check(*BROADCAST[name])
+
+
+def log_of_rotation(q: Tensor) -> Tensor:
+    """The rotation vector of a unit quaternion, w first."""
+    w, v = q[..., :1], q[..., 1:]
+    sine = (v * v).sum(-1, keepdim=True).sqrt()
+    turn = 2 * torch.where(w < 0, torch.atan2(-sine, -w), torch.atan2(sine, w))
+    return torch.where(sine > 0, turn / sine, 2 * torch.ones_like(sine)) * v
+
+
+def log_of_rotation_guarded(q: Tensor) -> Tensor:
+    """The same with roots and quotients that are kept from 0 before they are taken."""
+    w, square = q[..., 0], q[..., 1:].square().sum(-1)
+    is_turned = square > 0
+    sine = torch.where(is_turned, torch.where(is_turned, square, torch.ones_like(square)).sqrt(), 0 * square)
+    turn = 2 * torch.where(w < 0, torch.atan2(-sine, -w), torch.atan2(sine, w))
+    factor = torch.where(is_turned, turn / torch.where(is_turned, sine, torch.ones_like(sine)), 2 + 0 * sine)
+    return factor[..., None] * q[..., 1:]
+
+
+def quaternion(r: Tensor) -> Tensor:
+    """Of a rotation by less than two thirds of a turn."""
+    w = (1 + r[0, 0] + r[1, 1] + r[2, 2]).sqrt() / 2
+    return torch.stack((w, *(part / (4 * w) for part in (r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]))))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("log", [log_of_rotation, log_of_rotation_guarded])
+def test_the_logarithm_of_a_rotation_at_the_identity(log: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
+    weights = at(1, -2, 3).to(dtype)
+    found = subgrad.grad(lambda q: (log(q) @ weights).sum())(at(1, 0, 0, 0).to(dtype))
+    torch.testing.assert_close(found, at(0, 2, -4, 6).to(dtype))
+    of_matrix = subgrad.grad(lambda r: log(quaternion(r)) @ weights)(torch.eye(3, dtype=dtype))
+    a, b, c = (weights / 2).tolist()
+    torch.testing.assert_close(of_matrix, torch.tensor([[0, -c, b], [c, 0, -a], [-b, a, 0]], dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    ("program", "x"),
+    [
+        (lambda x: (1 / (1 / x)).sum(), at(0)),  # the cotangent of 1 / x is 0 there
+        (lambda x: x.log().exp().sum(), at(0)),
+        (lambda x: torch.exp2(x.log2()).sum() + x.sum(), at(0)),
+    ],
+)
+def test_a_cotangent_of_0_where_the_result_does_follow(program: Program, x: Tensor) -> None:
+    with contextlib.suppress(Refused):
+        found = subgrad.grad(program)(x)
+        slope = (program(x + 1e-6) - program(x)) / 1e-6
+        torch.testing.assert_close(found.sum(), slope, rtol=1e-5, atol=1e-5)
+
+
+def test_a_branch_of_python_that_asks_whether_numbers_are_finite() -> None:
+    def program(x: Tensor) -> Tensor:
+        y = x * x.log()
+        return torch.stack([b if b.isfinite() else a for a, b in zip(x, y, strict=True)]).sum()
+
+    torch.testing.assert_close(subgrad.grad(program)(at(1, 2)), at(1, 1 + math.log(2)))
+    with pytest.raises(Refused):
+        subgrad.grad(program)(at(0))
+
+
+@pytest.mark.parametrize("f", [torch.asin, torch.acos, torch.special.entr])
+def test_an_infinite_gradient_of_a_finite_value_is_refused(f: Any) -> None:
+    x = at(0) if f is torch.special.entr else at(1)
+    assert torch.func.grad(lambda x: f(x).sum())(x).isinf().all()
+    with pytest.raises(Refused):
+        subgrad.grad(lambda x: f(x).sum())(x)
+    with pytest.raises(Refused):
+        subgrad.jvp(lambda x: f(x).sum(), (x,), (-torch.ones_like(x),))
+
+
+def test_a_gradient_that_is_too_large_for_half_precision_is_infinite() -> None:
+    """As scalers of losses expect, which take a smaller step then."""
+    x = torch.tensor([0.0, 1e-4], dtype=torch.float16)
+    assert subgrad.grad(lambda x: (x * 300 * 300).sum())(x).isposinf().all()
+
+
+def test_what_is_remembered_of_another_point_does_no_harm() -> None:
+    grad = subgrad.grad(lambda x: torch.relu(x - 1).sum() + torch.where(x == 0, 1.0, x.sin() / x).sum())
+    for x, wanted in ((at(1, 0.5), [0.5, 0]), (at(0, 0), [0, 0]), (at(1, 0), [0.5, 0]), (at(0, 0), [0, 0])):
+        found = grad(x)
+        assert found.isfinite().all()
+        if not any(wanted):
+            torch.testing.assert_close(found, at(*wanted), rtol=0, atol=1e-9)
+
+
+JVPS: dict[str, tuple[Program, Tensor, Tensor, Sequence[float]]] = {
     "dead": (lambda x: torch.where(x > 0, x.sqrt(), x), at(-1, 4), at(1, 1), [1, 0.25]),
     "x sqrt(x)": (lambda x: x * x.sqrt(), at(0), at(1), [0]),
     "sqrt(x)^2": (lambda x: x.sqrt() ** 2, at(0), at(1), [1]),

@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from subgrad.clarke.engine.certificate import Sizes, Values
-from subgrad.clarke.engine.dead_entries import is_nan
+from subgrad.clarke.engine.dead_entries import is_finite
 from subgrad.clarke.engine.duals import carrying_tangents, tangent
 from subgrad.clarke.engine.environment import by_itself
 from subgrad.clarke.engine.errors import Jumps, Refused, defined_at
-from subgrad.clarke.engine.extrapolation import derivative_limit
+from subgrad.clarke.engine.extrapolation import NEARER, derivative_limit
 from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near, met
 from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby, check_all_reach, check_values
-from subgrad.clarke.engine.passes import Decide, Look, lines
+from subgrad.clarke.engine.passes import Beside, Decide, Look, lines
 from subgrad.clarke.engine.program import Program
 from subgrad.clarke.engine.search import Found, Memory, as_refusal, find
 from subgrad.kinks.kink import unknown
@@ -326,22 +326,42 @@ def jvp(
 
 def _jvp(program: Program, direction: list[Tensor], tol: float, has_aux: bool) -> tuple[Any, ...]:
     with program.as_after_one_run():
-        value, aux, looked = program.evaluate()
+        value, aux, looked, refusal = _evaluated(program)
         leaves, shape = pytree.tree_flatten(value)
         try:
+            if refusal is not None:
+                raise refusal
             found = _from_rules(program, direction, leaves, tol, looked)
         except Jumps:
             raise
         except Exception as error:
-            is_hidden = bool(tol) or has_near_kinks(program)
+            is_hidden = bool(tol) or (refusal is None and has_near_kinks(program))
             limits = None if is_hidden else derivative_limit(program, direction)
-            if limits is None or not _are_what_values_do(program, direction, limits):
+            if limits is None or not _are_limits(program, direction, limits):
                 raise as_refusal(error, program) from error
             rest = iter(limits)
             found = [next(rest).to(leaf) if leaf.is_floating_point() else torch.zeros_like(leaf) for leaf in leaves]
             check_all_reach(Values(program, direction), limits, [program.line])
     result = value, pytree.tree_unflatten(found, shape)
     return (*result, aux) if has_aux else result
+
+
+def _evaluated(program: Program) -> tuple[Any, Any, Look, Refused | None]:
+    """The value, the rest, what was seen on the way, and what is met that has no rule."""
+    looked = Look(0.0)
+    try:
+        return *program.evaluate(looked), looked, None
+    except Refused as error:
+        program.rewind()
+        return *program.evaluate(Beside()), looked, error
+
+
+def _are_limits(program: Program, direction: list[Tensor], limits: list[Tensor]) -> bool:
+    """Whether values move so, or their quotients tend there from nearer as well, if as slowly as beside x sqrt(x)."""
+    if _are_what_values_do(program, direction, limits):
+        return True
+    nearer = derivative_limit(program, direction, NEARER)
+    return nearer is not None and all(map(partial(torch.allclose, rtol=1e-6, atol=1e-6), limits, nearer))
 
 
 def _from_rules(program: Program, direction: list[Tensor], leaves: list[Any], tol: float, looked: Look) -> list[Tensor]:
@@ -351,8 +371,8 @@ def _from_rules(program: Program, direction: list[Tensor], leaves: list[Any], to
         found = _slopes_nearby(program, direction, leaves, tol, undecided[0])
     pairs = [(leaf, slope) for leaf, slope in zip(leaves, found, strict=True) if leaf.is_floating_point()]
     slopes = [slope for _, slope in pairs]
-    if is_nan([torch.where(leaf.isnan(), 0, slope) for leaf, slope in pairs]):
-        raise Refused(f"The derivative of the program at {program.line} is nan where its value is not.")
+    if not is_finite([torch.where(leaf.isfinite(), slope, 0) for leaf, slope in pairs]):
+        raise Refused(f"The derivative of the program at {program.line} is not finite where its value is.")
     if tol:
         return found
     along = Values(program, direction)

@@ -22,6 +22,7 @@ from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.duals import values
 from subgrad.clarke.engine.environment import uses_tf32
 from subgrad.clarke.engine.errors import Denied, Jumps, Refused
+from subgrad.clarke.engine.extrapolation import value_limit
 from subgrad.clarke.engine.operator_certificate import is_floating
 from subgrad.clarke.engine.passes import Decide, lines
 from subgrad.clarke.engine.program import Program, Vector
@@ -161,7 +162,8 @@ class Values:
         """Hold one quotient, of two values a span apart and at most a step from the point, against the slope."""
         slope = each.slope
         with values():
-            value, gap = (x.reshape(slope.shape).to(slope.device) for x in (one, one - other))
+            value, further = (x.reshape(slope.shape).to(slope.device) for x in (one, other))
+            gap = value - further
             quotient, span = gap / span, abs(span)
             noise = (self.rounding * (8 * value.abs() + 4 * size.here) + 4 * (self.blur or 0.0)) / span
             scale = slope.abs() + size.moved
@@ -171,10 +173,11 @@ class Values:
             gap = (quotient - slope).abs()
             near = (gap <= allowed) | (is_still & (gap <= self.rest))
             nears = gap <= each.gap / 4 if each.step > step else torch.zeros_like(near)  # ever more so
-            unknown = ~(quotient.isfinite() & slope.isfinite())  # an overflow hides nothing
+            overflows = value.isinf() | further.isinf() | ~slope.isfinite()  # which hides nothing
+            is_defined = ~(value.isnan() | further.isnan())
             is_known = (noise <= 0.1 * scale) & (noise <= each.least / 4)  # not too blurred to see what was denied
-            each.agreed |= (near & is_known) | (nears & (each.gap > 4 * noise)) | unknown
-            denied = ~near & ~nears
+            each.agreed |= (near & is_known) | (nears & (each.gap > 4 * noise)) | overflows
+            denied = ~near & ~nears & is_defined
             each.denied |= denied
             each.least = torch.where(denied, torch.minimum(each.least, gap), each.least)
             each.gap, each.step = gap, step
@@ -221,6 +224,8 @@ class Values:
             found = self._between(beside, step, min(max(span / (2 * step), 2.0**-30), 2.0**-8))
             if found is None:
                 return False
+            if self.is_native and abs(float(found[0]) - float(self.program.value)) > 16 * step * scale:  # type: ignore[arg-type]
+                return False  # it may jump at the point itself
             self._compare(entries, *found, step, size)
             if bool(entries.agreed):
                 return True
@@ -253,6 +258,11 @@ class Values:
             if bool(entries.agreed) or (number == 2 and not bool(entries.denied)):
                 return True
         return not bool(entries.denied)
+
+    @property
+    def is_native(self) -> bool:
+        """The program is written in double precision: its values nearby compare with that of the point."""
+        return self.dtype == torch.float64 and not self.wide
 
     @property
     def is_sharp(self) -> bool:
@@ -308,6 +318,25 @@ def check_value(value: Tensor, reached: Tensor, current: Decide, program: Progra
         raise Refused(f"The program at {program.line} is {one:.6g}, and {other:.6g} on the branches that rules take.")
 
 
+def check_reaches(program: Program, ahead: Vector, value: Tensor, slope: float, size: Sizes) -> None:
+    """Values along a direction must come to that of the point; if not at once, from where cancellation hides none."""
+    eps = torch.finfo(value.dtype).eps
+    here, step = float(value), eps**0.75
+    blur = 64 * eps * (2 * abs(here) + size.here)
+    gap = abs(float(program.moved(ahead, step, wide=False)) - here)
+    if gap > blur + 8 * abs(step * slope):
+        nearer, *others = (float(program.moved(ahead, step / 8 * part, wide=False)) for part in (1, 1.25, 1.5, 1.75))
+        spread = max(nearer, *others) - min(nearer, *others)  # rounding moves them as well, where terms cancel
+        if abs(nearer - here) > max(gap / 2, blur, 4 * spread) and not _tend_to(program, ahead, value):
+            raise jumps(here, nearer, [program.line])
+
+
+def _tend_to(program: Program, ahead: Vector, value: Tensor) -> bool:
+    """(1 - cos x) / x^2 is 0 very near 0, by cancellation alone, and tends to 1/2."""
+    found = value_limit(program, ahead)
+    return found is not None and bool(torch.isclose(found[0], value.double().reshape(found[0].shape), 1e-8, 1e-8))
+
+
 def jumps(here: float, further: float, answered: Sequence[str]) -> Refused:
     if isnan(further):  # as of 0 / 0 behind a comparison that keeps it out where it is run
         return Refused(f"The program is nan on the branches that rules take. What turns there: {answered[0]}.")
@@ -353,6 +382,8 @@ def hold_against_values(
         return
     if beside and along.agree_around(gradient, slope, size):
         return
+    if along.is_native and along.program.value is not None:
+        check_reaches(along.program, along.ahead, along.program.value, slope, size)
     if not (along.agree([slope], size) and (not beside or along.agree_across(gradient))):
         raise Denied(
             f"The derivative that was found, {slope:.6g} along the direction, is not what the program's values do. "

@@ -9,11 +9,12 @@ returned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from subgrad.torch_internals.autograd import dims_left_out
 from subgrad.torch_internals.tensors import foreach_norm
@@ -21,21 +22,102 @@ from subgrad.torch_internals.tensors import foreach_norm
 Gradients = tuple[Tensor | None, ...]
 
 
+def is_finite(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether all entries are, read from the device once: a sum of sizes is, unless one is not, or it overflows."""
+    groups = _alike(tensors)
+    if _all([torch.stack(_sizes(some)).isfinite().all() for some in groups]):
+        return True
+    return _all([_dense(each).isfinite().all() for some in groups for each in some])
+
+
 def is_nan(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether any entry is, read from the device once."""
+    """Whether any entry is, read from the device once: a sum of sizes is nan where one of them is, and nowhere else."""
+    return not _all([~torch.stack(_sizes(some)).isnan().any() for some in _alike(tensors)])
+
+
+def _alike(tensors: Sequence[Tensor | None]) -> list[list[Tensor]]:
     alike: dict[Any, list[Tensor]] = {}
     for each in tensors:
         if each is not None and each.numel():
             alike.setdefault((each.dtype, each.device, each.layout), []).append(each.detach())
-    found = [_has_nan(some) for some in alike.values()]
-    return bool(torch.stack([each.to(found[0].device) for each in found]).any()) if found else False
+    return list(alike.values())
 
 
-def _has_nan(tensors: list[Tensor]) -> Tensor:
-    """Of tensors that are alike. A sum of sizes is nan where one of them is, and nowhere else."""
+def _sizes(tensors: list[Tensor]) -> Sequence[Tensor]:
+    """Of tensors that are alike, in one launch."""
     if tensors[0].layout is torch.strided and tensors[0].is_floating_point():
-        return torch.stack(foreach_norm(tensors, 1)).isnan().any()
-    return torch.stack([each.isnan().any() for each in tensors]).any()
+        return foreach_norm(tensors, 1)
+    return [_dense(each).abs().sum() for each in tensors]
+
+
+def _all(flags: list[Tensor]) -> bool:
+    return not flags or bool(torch.stack([each.to(flags[0].device) for each in flags]).all())
+
+
+def _dense(each: Tensor) -> Tensor:
+    return each if each.layout is torch.strided else each.to_dense()
+
+
+class Sparing(TorchFunctionMode):
+    """Record a graph from which dead entries can be spared one by one, also where an operator sums over them.
+
+    What is broadcast is made as wide as the result first, so that its derivative is summed by an operator of its own.
+    What products sum over is finite in their backward pass, where rows that are nan are multiplied with 0.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name.strip("_") in PRODUCTS:
+            with torch.autograd.graph.saved_tensors_hooks(Tensor.detach, torch.nan_to_num):
+                return func(*args, **(kwargs or {}))
+        if len(args) > 1 and is_of_entries(name):
+            args = _spread(args)
+        return func(*args, **(kwargs or {}))
+
+
+# Linear in each of their operands, of which they sum products.
+PRODUCTS = frozenset(
+    (
+        *("matmul", "rmatmul", "imatmul", "mm", "bmm", "mv", "dot", "vdot", "vecdot", "inner", "outer", "ger", "kron"),
+        *("einsum", "tensordot", "linear", "bilinear", "addmm", "addmv", "addr", "addbmm", "baddbmm", "multi_dot"),
+        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        *("scaled_dot_product_attention", "multi_head_attention_forward"),
+    )
+)
+
+
+@cache
+def is_of_entries(name: str) -> bool:
+    """Whether every entry of an operator's result is made of one entry of each operand."""
+    bare = name.strip("_").removeprefix("special_")
+    packet = getattr(torch.ops.aten, _OTHER_NAMES.get(bare, bare), None)
+    overloads = packet.overloads() if packet is not None else ()
+    return any(torch.Tag.pointwise in getattr(packet, each).tags for each in overloads)
+
+
+_OTHER_NAMES = {
+    **dict.fromkeys(("truediv", "rtruediv", "itruediv", "rdiv", "divide", "true_divide"), "div"),
+    **dict.fromkeys(("rmul", "imul", "multiply"), "mul"),
+    **dict.fromkeys(("rsub", "isub", "subtract"), "sub"),
+    **{"rpow": "pow", "ipow": "pow", "arctan2": "atan2"},
+}
+
+
+def _spread(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    tensors = [each for each in args if isinstance(each, Tensor) and each.layout is torch.strided]
+    shapes = {each.shape for each in tensors}
+    if len(shapes) < 2:
+        return args
+    try:
+        shape = torch.broadcast_shapes(*shapes)
+    except RuntimeError:  # which the operator itself will say
+        return args
+    # A number of another type would change that of the result.
+    wide = {each.dtype for each in tensors if each.ndim and (each.is_floating_point() or each.is_complex())}
+    return tuple(
+        each.expand(shape) if any(each is other for other in tensors) and {each.dtype} >= wide else each
+        for each in args
+    )
 
 
 def spare_dead_entries(value: Tensor) -> None:

@@ -52,6 +52,7 @@ BY_FORMULA = frozenset([*MULTIPLY, *FORMULAS, torch.nn.functional.batch_norm])
 # What is known of a function after its first call, so that later ones cost little.
 _handlers: dict[Any, Handler | None] = {}
 _harmless: set[Any] = set()
+_asking: set[Any] = set()  # of these, what asks whether numbers are finite: beside the point they may be
 _differentiable: set[Any] = set()  # as seen by plain runs
 _UNKNOWN: Any = object()
 
@@ -120,6 +121,8 @@ class Watch(TorchFunctionMode):
                 self._note(func, args, kwargs)
             elif isinstance(out, list | tuple):
                 _differentiable.add(func)
+        elif func in _asking and args and is_differentiated(args[0]):
+            self.current.undefined.append(~args[0].detach().isfinite().all())
         return out
 
     def _written_after(self, func: Any, types: Any, args: Any, kwargs: Any) -> Tensor:
@@ -193,6 +196,8 @@ def _learned(func: Any) -> Handler | None:
             handler = filled
         if handler is None and is_harmless(name):
             _harmless.add(func)
+            if name in ("isfinite", "isnan", "isinf", "isposinf", "isneginf"):
+                _asking.add(func)
         _handlers[func] = handler
     return handler
 

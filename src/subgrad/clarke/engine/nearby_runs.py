@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from subgrad.clarke.engine.certificate import Values, jumps
+from subgrad.clarke.engine.certificate import Values, jumps, sizes
 from subgrad.clarke.engine.duals import carrying_tangents, values
 from subgrad.clarke.engine.errors import Refused
+from subgrad.clarke.engine.extrapolation import derivative_limit, value_limit
 from subgrad.clarke.engine.passes import Decide, NotFollowed, Site, lines
 from subgrad.clarke.engine.program import Program, Vector
 
@@ -111,17 +113,6 @@ def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: floa
             raise jumps(here, behind, turned)
 
 
-def check_reaches(program: Program, ahead: Vector, value: Tensor, slope: float) -> None:
-    """Values along a direction must come to that of the point."""
-    eps = torch.finfo(value.dtype).eps
-    here, step = float(value), eps**0.75
-    ahead_of = float(program.moved(ahead, step, wide=False))
-    if abs(ahead_of - here) > 64 * eps * (abs(here) + abs(ahead_of)) + 8 * abs(step * slope):
-        nearer = float(program.moved(ahead, step / 8, wide=False))
-        if abs(nearer - here) > max(abs(ahead_of - here) / 2, 64 * eps * (abs(here) + abs(nearer))):
-            raise jumps(here, ahead_of, [program.line])
-
-
 def check_continuity_sharply(program: Program, ahead: Vector, slope: float, turned: Sequence[str]) -> None:
     """The same of values on both sides, in double precision if the program can be run so."""
     eps = max((torch.finfo(leaf.dtype).eps for leaf in program.leaves), default=0.0)
@@ -145,8 +136,33 @@ def _check_continuity_at(
     share = max(64 * (torch.finfo(torch.float64).eps if wide else eps), blur)
     if apart.gap > share * apart.size + 8 * step * abs(slope):
         nearer = _apart(program, ahead, step / 8, wide)
-        if nearer.gap > max(apart.gap / 2, share * nearer.size):
+        if nearer.gap > max(apart.gap / 2, share * nearer.size) and not _meet(program, ahead):
             raise jumps(nearer.below, nearer.above, turned)
+
+
+def _meet(program: Program, ahead: Vector) -> bool:
+    """Whether values tend to the same from both sides, where very near the point cancellation hides it."""
+    found = [value_limit(program, each) for each in (ahead, [-v for v in ahead])]
+    return None not in found and torch.allclose(*(each[0] for each in found if each), rtol=1e-8, atol=1e-8)
+
+
+SPANS = (2.0**-8, 2.0**-11, 2.0**-14)  # at which cancellation does not hide the values
+
+
+def check_slopes_are_bounded(program: Program, gradient: Sequence[Tensor | None], directions: Iterable[Vector]) -> None:
+    """Quotients of values must not grow without end, as they do beside a root: by as much at every step, or by more."""
+    wide = program.may_be_widened
+    here = float(program.moved([torch.zeros_like(leaf) for leaf in program.leaves], 0.0, wide))
+    for direction in directions:
+        known = sizes(gradient, direction, ()).moved
+        for ahead in (direction, [-v for v in direction]):
+            found = [abs(float(program.moved(ahead, step, wide)) - here) / step for step in SPANS]
+            if not all(map(isfinite, found)):  # it is not defined there
+                continue
+            first, second = found[1] - found[0], found[2] - found[1]
+            grows = found[2] > 2 * known and second > 0.9 * first > 1e-3 * (1 + found[0])
+            if grows and derivative_limit(program, ahead) is None:  # which is known from further away
+                raise Refused(f"The slope of the program at {program.line} is infinite in some direction.")
 
 
 class _Apart(NamedTuple):

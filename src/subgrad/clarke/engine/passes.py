@@ -128,11 +128,13 @@ class Look:
         differentiates: the program takes gradients itself.
         narrows: the program computes in less than double precision.
         is_watched: the program called what is done in another way in every pass.
+        undefined: flags of where it asked whether numbers are finite, and some were not.
         keep: told of every tensor that is about to be written into.
     """
 
     tol: float
     sites: list[tuple[Site, Tensor | bool]] = field(default_factory=list)
+    undefined: list[Tensor | bool] = field(default_factory=list)
     leaks: Noted = field(default_factory=Noted)
     customs: list[str] = field(default_factory=list)
     reads: Noted = field(default_factory=Noted)
@@ -161,7 +163,9 @@ class Look:
 
     def flags(self) -> list[bool]:
         """Which sites meet a kink, read from the device at once."""
-        return read([flag for _, flag in self.sites])
+        found = read([*(flag for _, flag in self.sites), *self.undefined])
+        self.undefined = list(found[len(self.sites) :])
+        return found[: len(self.sites)]
 
 
 def some(mask: Tensor) -> Tensor:

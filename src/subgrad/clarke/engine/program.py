@@ -14,7 +14,7 @@ from torch import Tensor
 from subgrad.apply import pass_kernels
 from subgrad.apply.current_pass import running
 from subgrad.apply.scopes import Scope
-from subgrad.clarke.engine.dead_entries import spare_dead_entries
+from subgrad.clarke.engine.dead_entries import Sparing, spare_dead_entries
 from subgrad.clarke.engine.directions import Direction
 from subgrad.clarke.engine.double_precision import NARROW, standing_in
 from subgrad.clarke.engine.duals import carries_tangents, dual
@@ -113,7 +113,7 @@ class Program:
         for generator, state in self.drawn:
             generator.set_state(state)
 
-    def plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
+    def plain(self, current: Look | Replay | Beside) -> tuple[list[Tensor], Any, Any]:
         """Run it to be differentiated in reverse mode; the leaves that it met, its value and the rest."""
         while True:
             try:
@@ -160,11 +160,11 @@ class Program:
         self.copies_constants, self.call = True, with_copies(self.call, self.leaves if self.held else ())
         return True
 
-    def _plain(self, current: Look | Replay) -> tuple[list[Tensor], Any, Any]:
+    def _plain(self, current: Look | Replay | Beside) -> tuple[list[Tensor], Any, Any]:
         leaves = self.leaves if self.held else [leaf.detach().requires_grad_() for leaf in self.leaves]
         current.keep = self.written.keep
         places = list(map(Tensor.data_ptr, leaves))
-        with torch.enable_grad(), Scope(_TORCH), eager(), running(current), _watching(current):
+        with torch.enable_grad(), Scope(_TORCH), eager(), self._sparing(), running(current), _watching(current):
             given = [leaf.clone() for leaf in leaves] if self.copied else leaves
             value, aux = self.call(given)
         if places != list(map(Tensor.data_ptr, leaves)):  # as `set_` does, of which torch tells nobody
@@ -205,7 +205,15 @@ class Program:
         self.rewind()
         current.keep = self.written.keep
         standing = self._standing_in(duals, wide)
-        with Scope(_TORCH), eager(), running(current), Watch(current), standing, without_fast_paths():
+        with (
+            Scope(_TORCH),
+            eager(),
+            self._sparing(),
+            running(current),
+            Watch(current),
+            standing,
+            without_fast_paths(),
+        ):
             try:
                 return self.call(duals)
             except (NotImplementedError, RuntimeError) as error:
@@ -244,11 +252,10 @@ class Program:
         value = float(self.value)
         return abs(wide - value) <= 1e-3 * abs(value)
 
-    def evaluate(self) -> tuple[Any, Any, Look]:
-        """Its value, the rest, and what was seen on the way."""
-        looked = Look(0.0)
-        _, value, aux = self.plain(looked)
-        return *pytree.tree_map_only(Tensor, Tensor.detach, (value, aux)), looked
+    def evaluate(self, current: Look | Beside) -> tuple[Any, Any]:
+        """Its value, and the rest."""
+        _, value, aux = self.plain(current)
+        return pytree.tree_map_only(Tensor, Tensor.detach, (value, aux))
 
     def moved(self, direction: Vector, step: float, wide: bool, beside: tuple[Vector, float] | None = None) -> Any:
         """The value a little further on, and beside, in double precision if it is to be wide."""
@@ -261,6 +268,9 @@ class Program:
         with grad, Scope(_TORCH), eager(), self._beside(), self._standing_in(leaves, wide):
             out = self.call(leaves)[0]
         return out.detach() if isinstance(out, Tensor) else pytree.tree_map_only(Tensor, Tensor.detach, out)
+
+    def _sparing(self) -> AbstractContextManager[Any]:
+        return Sparing() if self.spares_dead else nullcontext()
 
     @contextmanager
     def _beside(self) -> Iterator[None]:
@@ -276,7 +286,8 @@ class Program:
         """Torch's own gradient a little further on."""
         leaves = [leaf.requires_grad_() for leaf in self._moved_leaves(direction, step, wide)]
         self.rewind()
-        with torch.enable_grad(), Scope(_TORCH), eager(), self._beside(), self._standing_in(leaves, wide):
+        standing = self._standing_in(leaves, wide)
+        with torch.enable_grad(), Scope(_TORCH), eager(), self._sparing(), self._beside(), standing:
             value = self.call([leaf.clone() for leaf in leaves] if self.copied else leaves)[0]
         found = self.gradient_of(value, leaves)
         return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
@@ -331,7 +342,7 @@ class Program:
             generator.set_state(state)
 
 
-def _watching(current: Look | Replay) -> AbstractContextManager[Any]:
+def _watching(current: Look | Replay | Beside) -> AbstractContextManager[Any]:
     """To watch every call takes time, which a replay of calls that were all seen to be plain can do without."""
     return nullcontext() if isinstance(current, Replay) and not current.is_watched else Watch(current)
 

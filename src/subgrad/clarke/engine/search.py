@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from math import isnan
+from math import isfinite
 from typing import Any
 
 import torch
@@ -18,12 +18,13 @@ from subgrad.clarke.engine.certificate import (
     SMALL,
     Values,
     certified,
+    check_reaches,
     check_value,
     hold_against_values,
     product_of,
     sizes,
 )
-from subgrad.clarke.engine.dead_entries import is_nan
+from subgrad.clarke.engine.dead_entries import is_finite, is_nan
 from subgrad.clarke.engine.directions import Direction, NotGeneric, random_direction
 from subgrad.clarke.engine.duals import carrying_tangents, parts
 from subgrad.clarke.engine.errors import Contradicted, Denied, Jumps, Refused, defined_at, where_raised
@@ -35,9 +36,9 @@ from subgrad.clarke.engine.nearby_runs import (
     check_all_reach,
     check_continuity,
     check_continuity_sharply,
-    check_reaches,
+    check_slopes_are_bounded,
 )
-from subgrad.clarke.engine.passes import Decide, DoesNotRepeat, Look, Site, lines, read
+from subgrad.clarke.engine.passes import Beside, Decide, DoesNotRepeat, Look, Site, lines, read
 from subgrad.clarke.engine.program import MustLook, Program, Vector
 from subgrad.clarke.rules.degenerate_bases import gradient_with_tangents
 from subgrad.torch_internals.autograd import forward_class_of
@@ -105,7 +106,6 @@ class Memory:
         plain: what meets no kink, and where torch's gradient was seen to be that of the values.
         without_rules: what rules do not lead through.
         asks_nearby: comparisons tied in value and tangent.
-        spares_dead: torch's own gradient was nan, where the value is not.
         drawn: what a direction was drawn for, the direction, and its version.
     """
 
@@ -115,7 +115,6 @@ class Memory:
     plain: set[int] = field(default_factory=set)
     without_rules: set[int] = field(default_factory=set)
     asks_nearby: bool = False
-    spares_dead: bool = False
     drawn: tuple[Any, Direction, int] | None = None
 
     def direction(self, leaves: Sequence[Tensor], seed: int) -> Direction:
@@ -149,41 +148,71 @@ def find(
     """One element; the plain gradient where no kink is met, unless a certificate is asked for."""
     memory = Memory() if memory is None else memory
     with program.as_after_one_run():
-        program.spares_dead = memory.spares_dead
+        found, refusal = None, None
         try:
             found = _found(program, seed, tol, direction, certify, memory)
-            if program.spares_dead or not is_nan(found.gradient) or is_nan([found.value]):
+            if is_finite(found.gradient) or not is_finite([found.value]):
                 return found
-        except Refused:
-            if program.spares_dead or tol or not _is_nan_for_torch(program):
+        except Refused as error:
+            if tol or not _is_undefined_for_torch(program):
                 raise
-        program.spares_dead, memory.spares_dead = True, True
+            refusal = error
+        try:
+            return _sparing_dead_entries(program, seed, tol, direction, certify)
+        except Refused as error:
+            if found is None or not _overflows(program):
+                raise refusal or error from None
+            return found
+
+
+def _overflows(program: Program) -> bool:
+    """Whether torch's own gradient is finite in double precision: then it is too large for that of the program."""
+    try:
+        still = [torch.zeros_like(leaf) for leaf in program.leaves]
+        return program.may_be_widened and is_finite(program.gradient_nearby(still, 0.0, wide=True))
+    except Exception:  # some operator, or the program itself, does not take double precision
+        return False
+
+
+def _sparing_dead_entries(program: Program, seed: int, tol: float, direction: Vector | None, certify: bool) -> Found:
+    """The same where torch's own gradient is not finite though the value is: nothing is remembered of it."""
+    program.spares_dead = True
+    try:
         program.rewind()
-        return _looking(program, seed, tol, direction, certify, memory)
+        found = _looking(program, seed, tol, direction, certify, Memory())
+        if not is_finite(found.gradient):
+            raise Refused(f"The slope of the program at {program.line} is infinite here, or not defined.")
+    finally:
+        program.spares_dead = False
+    return found
+
+
+DIRECTIONS = 64  # that are tried
 
 
 def _inward(program: Program, seed: int) -> Vector:
     """A random direction in which the program is defined, as it need not be in all: at 0 sqrt(x)^2 is in one."""
-    ahead = random_direction(program.leaves, seed)
-    for turn in (torch.Tensor.clone, torch.neg, torch.abs, lambda v: -v.abs()):
-        turned = [turn(v) for v in ahead]
-        if not is_nan([program.moved(turned, 2.0**-20, program.may_be_widened)]):
-            return turned
-    raise Refused(f"The program at {program.line} is nan around this point, in all directions that were tried.")
+    for number in range(DIRECTIONS):
+        ahead = random_direction(program.leaves, seed + 7919 * number)
+        for turn in (Tensor.clone, torch.neg, torch.abs, lambda v: -v.abs()):
+            turned = [turn(v) for v in ahead]
+            if is_finite([program.moved(turned, 2.0**-20, program.may_be_widened)]):
+                return turned
+    raise Refused(f"The program at {program.line} is not finite around this point, in all directions that were tried.")
 
 
-def _is_nan_for_torch(program: Program) -> bool:
-    """Whether torch's own gradient is, where the value is not."""
+def _is_undefined_for_torch(program: Program) -> bool:
+    """Whether torch's own gradient is not finite, where the value is."""
     try:
         program.rewind()
         leaves, value, _ = program.plain(Look(0.0))
-        return not is_nan([value]) and is_nan(program.gradient_of(value, leaves))
+        return is_finite([value]) and not is_finite(program.gradient_of(value, leaves))
     except Exception:  # torch has none
         return False
 
 
 def _found(program: Program, seed: int, tol: float, direction: Vector | None, certify: bool, memory: Memory) -> Found:
-    if memory.expected is not None and memory.tol == tol and not memory.spares_dead:
+    if memory.expected is not None and memory.tol == tol:
         try:
             return _without_looking(program, seed, memory)
         except MustLook:
@@ -193,56 +222,89 @@ def _found(program: Program, seed: int, tol: float, direction: Vector | None, ce
 
 
 def _looking(program: Program, seed: int, tol: float, direction: Vector | None, certify: bool, memory: Memory) -> Found:
-    looked, flags, leaves, value, aux = look(program, tol)
+    try:
+        looked, flags, leaves, value, aux = look(program, tol)
+    except Refused as error:  # there is no rule for what is met, and values nearby may tell
+        if tol:
+            raise
+        return _without_rules(program, seed, direction, error)
     if is_nan([value]):  # torch's own gradient is passed on, as the value is
         if certify:
             raise Refused(f"The value of the program at {program.line} is nan here: there is nothing to certify.")
         return Found(program.gradient_of(value, leaves), value.detach(), aux)
     kinks = sum(flags)
     expected = [(name, flag) for (name, _), flag in zip(looked.sites, flags, strict=True)]
-    branches = _branches(expected, [*looked.leaks, *looked.customs, *looked.reads, *["nan"] * program.spares_dead])
+    branches = _branches(expected, [*looked.leaks, *looked.customs, *looked.reads])
     trusts = program.trusts_custom and bool(looked.customs)
     is_random = direction is None
     if is_random and program.spares_dead:
         direction = _inward(program, seed)
+    is_doubtful = program.spares_dead or any(looked.undefined)
     unseen = [*looked.leaks, *looked.customs, *looked.reads, *[program.line] * looked.differentiates]
     if not certify and (program.spares_dead or not kinks):
         gradient = _plain_gradient(value, leaves, program)
-        is_plain = not (unseen or program.spares_dead)
+        is_plain = not (unseen or is_doubtful)
         if (
             trusts
             or is_plain
-            or branches in memory.plain
+            or (branches in memory.plain and not is_doubtful)
             or (
-                not tol
-                and _is_what_values_do(program, gradient, direction or random_direction(program.leaves, seed), unseen)
+                not tol and _is_what_values_do(program, gradient, _ahead(program, seed, direction), unseen, is_doubtful)
             )
         ):
+            if is_doubtful and not trusts:
+                _check_slopes(program, gradient, seed)
             if not trusts:
                 memory.plain.add(branches)
             return Found(gradient, value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
-    certify = not tol and branches not in memory.passed
+    certify = not tol and (is_doubtful or branches not in memory.passed)
     search = _Search(program, value, tol, expected, looked, certify, is_random)
     if trusts:
         found = search.extrapolated(seed, direction, trusts=True)
         return replace(found, value=value, aux=aux, kinks=kinks)
     found = search.from_rules(seed, direction) if branches not in memory.without_rules else None
-    if found is None or (program.spares_dead and is_nan(found.gradient)):
+    if found is None or (program.spares_dead and not is_finite(found.gradient)):
         memory.without_rules.add(branches)
         found = search.extrapolated(seed, direction)
-    if (search.turned or search.error or (certify and (unseen or program.spares_dead))) and not tol:
-        assert found.direction is not None
-        count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
-        others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
-        for each in (found.direction, *others):
-            check_continuity_sharply(program, each, found.slope or 0.0, search.turned or unseen or [program.line])
+    if is_doubtful and not tol:
+        _check_slopes(program, found.gradient, seed)
+    if (search.turned or search.error or (certify and (unseen or is_doubtful))) and not tol:
+        _check_around(program, found, seed, search.turned or unseen, certify)
         if certify and unseen:
+            assert found.direction is not None
             check_all_reach(Values(program, found.direction), [found.slope or 0.0], unseen)
     memory.passed.add(branches)
-    if aux is None and not (search.at_once or search.error or looked.reads):
+    if aux is None and not (search.at_once or search.error or looked.reads or is_doubtful):
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
     return replace(found, value=value, aux=aux, kinks=kinks)
+
+
+def _without_rules(program: Program, seed: int, direction: Vector | None, error: Refused) -> Found:
+    """What torch's own gradients and the values tell, of a program that cannot be looked at."""
+    try:
+        program.rewind()
+        _, value, aux = program.plain(Beside())
+        _require_scalar(value)
+        search = _Search(program, value.detach(), 0.0, [], Look(0.0), True, direction is None, error=error)
+        found = search.extrapolated(seed, direction)
+        _check_around(program, found, seed, [], certify=True)
+    except Exception:  # torch does not differentiate it either, or other than the values do
+        raise error from None
+    return replace(found, aux=aux)
+
+
+def _check_slopes(program: Program, gradient: Sequence[Tensor | None], seed: int) -> None:
+    others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, 5))
+    check_slopes_are_bounded(program, gradient, others)
+
+
+def _check_around(program: Program, found: Found, seed: int, turned: Sequence[str], certify: bool) -> None:
+    assert found.direction is not None
+    count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
+    others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
+    for each in (found.direction, *others):
+        check_continuity_sharply(program, each, found.slope or 0.0, turned or [program.line])
 
 
 def _plain_gradient(value: Tensor, leaves: Sequence[Tensor], program: Program) -> tuple[Tensor | None, ...]:
@@ -254,17 +316,21 @@ def _plain_gradient(value: Tensor, leaves: Sequence[Tensor], program: Program) -
         raise as_refusal(error, program) from error
 
 
+def _ahead(program: Program, seed: int, direction: Vector | None) -> Vector:
+    return random_direction(program.leaves, seed) if direction is None else direction
+
+
 def _is_what_values_do(
-    program: Program, gradient: Sequence[Tensor | None], ahead: Vector, unseen: Sequence[str]
+    program: Program, gradient: Sequence[Tensor | None], ahead: Vector, unseen: Sequence[str], is_doubtful: bool
 ) -> bool:
     """Whether derivatives that were cut, or are of somebody's own making, are those of the program's values."""
-    if is_nan(gradient):
+    if program.spares_dead and not is_finite(gradient):
         return False
     size, along = sizes(gradient, ahead, program.leaves), Values(program, ahead)
     slope = product_of(gradient, ahead)
-    if program.spares_dead and program.value is not None:  # what kinks decide on has not been asked
-        check_reaches(program, ahead, program.value, slope)
-    if program.spares_dead or unseen:
+    if is_doubtful and program.value is not None:  # what kinks decide on has not been asked
+        check_reaches(program, ahead, program.value, slope, size)
+    if is_doubtful or unseen:
         check_continuity_sharply(program, ahead, slope, unseen or [program.line])
     if unseen:  # which may jump, as Python numbers do; in a direction of one sign no two jumps cancel
         check_all_reach(along, [slope], unseen)
@@ -285,6 +351,8 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
         with carrying_tangents():
             out, aux = program.with_tangents(current, ahead)
             reached, slope = _outcome(out)
+        if not isfinite(slope):  # a quotient of 0 and 0, say, which the point itself is kept from
+            raise MustLook
         unexpected = [flag for _, flag in current.unexpected]
         doubts = [flag for flag, _ in current.undecided]
         flags = iter(read([*unexpected, *doubts, *current.seen]))
@@ -349,6 +417,11 @@ def _check(current: Decide, value: Tensor, reached: Tensor, program: Program, ah
             "no right rule for it here. Please report it."
         )
     check_value(value, reached, current, program, ahead, slope)
+
+
+def _known_slope(slope: float, gradient: Sequence[Tensor | None], ahead: Vector) -> float:
+    """The slope; that of the gradient where tangents that take no part were multiplied with 0, and are nan."""
+    return slope if isfinite(slope) or not is_finite(gradient) else product_of(gradient, ahead)
 
 
 def _outcome(out: Tensor) -> tuple[Tensor, float]:
@@ -428,37 +501,54 @@ class _Search:
     def extrapolated(self, seed: int, direction: Vector | None, trusts: bool = False) -> Found:
         """The limit of torch's own gradients, held against the program's values unless others are to be believed."""
         ahead = random_direction(self.program.leaves, seed) if direction is None else direction
-        gradient = (
-            None if not trusts and has_near_kinks(self.program, self.expected) else gradient_limit(self.program, ahead)
-        )
-        if gradient is None or not (trusts or self._is_limit(gradient, ahead)):
-            raise as_refusal(self.error, self.program) from self.error
+        is_hidden = not trusts and has_near_kinks(self.program, self.expected)
+        gradient = None if trusts or is_hidden else self._of_torch(ahead)
+        if gradient is None:
+            gradient = None if is_hidden else gradient_limit(self.program, ahead)
+            if gradient is None or not (trusts or self._is_limit(gradient, ahead)):
+                raise as_refusal(self.error, self.program) from self.error
         slope = product_of(gradient, ahead)
         found = Found(tuple(gradient), self.value, slope=slope, product=slope, direction=tuple(ahead))
         return replace(found, extrapolated=True)
 
+    def _of_torch(self, ahead: Vector) -> list[Tensor] | None:
+        """Torch's own gradient at the point, if it is what the values do: it is exact where a limit is not quite."""
+        try:
+            gradient = self.program.gradient_nearby(ahead, 0.0, wide=False)
+            return gradient if is_finite(gradient) and self._is_limit(gradient, ahead) else None
+        except Exception:  # torch has none
+            return None
+
     def _is_limit(self, gradient: Sequence[Tensor], ahead: Vector) -> bool:
         size = sizes(gradient, ahead, self.program.leaves)
         slope = product_of(gradient, ahead)
-        check_reaches(self.program, ahead, self.value, slope)
+        check_reaches(self.program, ahead, self.value, slope, size)
         along = Values(self.program, ahead)
         agree = along.agree([slope], size) and along.agree_nearest(slope, float(self.value), size)
         if agree and (not self.is_random or along.agree_across(gradient)):
             return True
         # Beside a slope that is infinite, quotients tend to their limit as slowly as the root of the step.
-        return self.program.spares_dead and self._is_limit_of_quotients(gradient, ahead)
+        return self._is_limit_of_quotients(gradient, ahead)
 
     def _is_limit_of_quotients(self, gradient: Sequence[Tensor], ahead: Vector) -> bool:
-        directions = [ahead]
-        if self.is_random:
-            beside = random_direction(self.program.leaves, SEED_BESIDE)
-            directions.append([v + w.clamp(-1, 1) * v.abs() / 2 for v, w in zip(ahead, beside, strict=True)])
+        directions = [ahead, *self._beside(ahead)] if self.is_random else [ahead]
         for each in directions:
             limit, slope = derivative_limit(self.program, each), product_of(gradient, each)
+            here, there = float(self.value), float(self.program.moved(each, 2.0**-8, self.program.may_be_widened))
             scale = abs(slope) + sizes(gradient, each, ()).moved
-            if limit is None or not abs(float(limit[0]) - slope) <= 1e-5 * scale:
+            blur = 1e-9 * abs(here) + 1e-8 * abs(there - here) / 2.0**-8
+            if limit is None or not abs(float(limit[0]) - slope) <= 1e-5 * scale + blur:
                 return False
         return True
+
+    def _beside(self, ahead: Vector) -> Iterator[Vector]:
+        """A direction that lies near, and in which the program is defined."""
+        beside = random_direction(self.program.leaves, SEED_BESIDE)
+        for share in (2.0**-1, 2.0**-4, 2.0**-7):
+            found = [v + share * w.clamp(-1, 1) * v.abs() for v, w in zip(ahead, beside, strict=True)]
+            if is_finite([self.program.moved(found, 2.0**-8, self.program.may_be_widened)]):
+                yield found
+                return
 
     def along(self, ahead: Vector) -> Found:
         """The element that a direction decides on, with its certificate."""
@@ -523,9 +613,9 @@ class _Search:
             self.at_once = True
             return self.decided(ahead, nearby, expect=False)
         check_value(self.value, again, current, self.program, ahead, slope)
+        slope = _known_slope(slope, gradient, ahead)
         along = Values(self.program, ahead)
         product = certified(gradient, ahead, slope, along, self._doubtful(current))
-        slope = product if isnan(slope) else slope  # a tangent has no dead entries: values judge what reverse mode says
         return Found(gradient, self.value, slope=slope, product=product, direction=tuple(ahead)), current
 
     def _require_repetition(self, current: Decide, error: DoesNotRepeat) -> None:

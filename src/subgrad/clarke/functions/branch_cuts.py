@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.clarke.engine.passes import Look
+from subgrad.clarke.engine.passes import Beside, Look
 from subgrad.clarke.functions.cut_derivatives import Handler, is_differentiated, name_of, note_another_way, refuse
 
 
@@ -41,7 +41,7 @@ POWERS = ("pow", "float_power")
 
 def past_the_cut(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     z = args[0] if args else kwargs.get("input", kwargs.get("self"))
-    if not isinstance(z, Tensor) or not z.is_complex() or not is_differentiated(z):
+    if not isinstance(z, Tensor) or not z.is_complex() or not is_differentiated(z) or isinstance(current, Beside):
         return func(*args, **kwargs)
     name = name_of(func).strip("_").removeprefix("i").replace("arc", "a")
     is_on, ends = CUTS[name]
