@@ -76,6 +76,7 @@ database: .venv/ready  ## PyTorch's database as a test suite under conventions: 
 clarke: .venv/ready  ## the gradient of 30,000 programs against exact sets and their own values: docs/clarke-evidence.md
 	.venv/bin/python scripts/clarke.py
 	.venv/bin/python scripts/nearby.py
+	.venv/bin/python scripts/never_nan.py
 
 mutations: .venv/ready  ## 200 wrong rules planted one by one, and who catches them: docs/clarke-evidence.md
 	.venv/bin/python scripts/mutations.py

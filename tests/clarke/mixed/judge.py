@@ -34,6 +34,13 @@ class Outcome(Enum):
         return self in (Outcome.WRONG, Outcome.DIED, Outcome.UNCLEAR)
 
 
+def without_places(said: str) -> str:
+    """The first words of a message, without places and numbers."""
+    text = re.sub(r" ?\b[aA]t (<[^>]*>|\S+?):\d+", "", said).strip()
+    text = re.sub(r"-?\d[\d.e+-]*|\bnan\b|\binf\b", "N", text)
+    return " ".join(text.split()[:18])
+
+
 @dataclass(frozen=True)
 class Verdict:
     outcome: Outcome
@@ -45,9 +52,7 @@ class Verdict:
         """What was said, without places and numbers."""
         if self.outcome in (Outcome.WRONG, Outcome.UNCLEAR):
             return self.said.partition(":")[0]
-        text = re.sub(r" ?\b[aA]t (<[^>]*>|\S+?):\d+", "", self.said).strip()
-        text = re.sub(r"-?\d[\d.e+-]*|\bnan\b|\binf\b", "N", text)
-        return " ".join(text.split()[:18])
+        return without_places(self.said)
 
 
 class TakesTooLong(Exception):  # noqa: N818

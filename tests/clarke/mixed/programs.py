@@ -48,12 +48,12 @@ class Step:
 
     def code(self, result: str) -> str:
         names = dict(zip("xzu", (f"v{each}" for each in self.arguments), strict=False))
-        return self.operation.ways[self.way].format(y=result, **names, **{k: _written(v) for k, v in self.given})
+        return self.operation.ways[self.way].format(y=result, **names, **{k: written(v) for k, v in self.given})
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(written, value))}]"
     return f"({value!r})" if value < 0 else repr(value)
 
 
@@ -85,7 +85,7 @@ class Program:
 
     @cached_property
     def function(self) -> Callable[[Tensor], Tensor]:
-        return _function(self.code)
+        return function_of(self.code)
 
     def value(self, point: Sequence[float]) -> float:
         """In float64, by torch; inner derivatives want an argument that requires grad."""
@@ -102,7 +102,7 @@ class Program:
         return f"{self.code}at {list(self.point)}"
 
 
-def _function(code: str) -> Callable[..., Any]:
+def function_of(code: str) -> Callable[..., Any]:
     name = f"<program {next(_files)}>"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"torch": torch, "F": F, "inf": inf}
@@ -162,7 +162,7 @@ def is_sound(program: Program) -> bool:
     if not all(isfinite(float(each)) and abs(each) < 1e4 for vector in true for each in vector):
         return False
     lines = program.code.splitlines()[:-1]
-    everything = _function("\n".join([*lines, f"    return [{', '.join(f'v{at}' for at in range(len(true)))}]"]))
+    everything = function_of("\n".join([*lines, f"    return [{', '.join(f'v{at}' for at in range(len(true)))}]"]))
     try:
         found = [each.tolist() for each in everything(program.tensor().requires_grad_())]
     except RuntimeError:  # as of `complex`, which takes no two dtypes
