@@ -112,12 +112,10 @@ def _spread(args: tuple[Any, ...]) -> tuple[Any, ...]:
         shape = torch.broadcast_shapes(*shapes)
     except RuntimeError:  # which the operator itself will say
         return args
+    dtypes = {each.dtype for each in tensors if each.ndim and (each.is_floating_point() or each.is_complex())}
     # A number of another type would change that of the result.
-    wide = {each.dtype for each in tensors if each.ndim and (each.is_floating_point() or each.is_complex())}
-    return tuple(
-        each.expand(shape) if any(each is other for other in tensors) and {each.dtype} >= wide else each
-        for each in args
-    )
+    wide = [each for each in tensors if each.dtype in dtypes and (each.ndim or len(dtypes) == 1)]
+    return tuple(each.expand(shape) if any(each is other for other in wide) else each for each in args)
 
 
 def spare_dead_entries(value: Tensor) -> None:
