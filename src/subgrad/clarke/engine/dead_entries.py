@@ -43,10 +43,10 @@ def _alike(tensors: Sequence[Tensor | None]) -> list[list[Tensor]]:
     return list(alike.values())
 
 
-def _sizes(tensors: list[Tensor]) -> Sequence[Tensor]:
+def _sizes(tensors: list[Tensor]) -> list[Tensor]:
     """Of tensors that are alike, in one launch."""
     if tensors[0].layout is torch.strided and tensors[0].is_floating_point():
-        return foreach_norm(tensors, 1)
+        return list(foreach_norm(tensors, 1))
     return [_dense(each).abs().sum() for each in tensors]
 
 
