@@ -501,7 +501,7 @@ class _Search:
     def extrapolated(self, seed: int, direction: Vector | None, trusts: bool = False) -> Found:
         """The limit of torch's own gradients, held against the program's values unless others are to be believed."""
         ahead = random_direction(self.program.leaves, seed) if direction is None else direction
-        is_hidden = not trusts and has_near_kinks(self.program, self.expected)
+        is_hidden = not trusts and bool(self.expected) and has_near_kinks(self.program, self.expected)
         gradient = None if trusts or is_hidden else self._of_torch(ahead)
         if gradient is None:
             gradient = None if is_hidden else gradient_limit(self.program, ahead)
