@@ -62,7 +62,9 @@ def test_a_network_of_known_construction(dtype: torch.dtype) -> None:
     }
 
 
-REACHED = [op for op in KINKS.overloads if op != "where.self"]
+# Where the value is infinite as well, it shows the place by itself.
+FINITE = [kink for kink in KINKS if not kink.is_infinite and kink.op != "where.self"]
+REACHED = list(dict.fromkeys(kink.op for kink in FINITE))
 
 
 @pytest.mark.parametrize("op", REACHED)
@@ -72,7 +74,7 @@ def test_every_row_is_counted_where_its_sample_lies_on_it(op: str) -> None:
         given = {**call, **{name: each.clone() for name, each in tensors.items()}}
         names = [name for name, each in tensors.items() if each.is_floating_point() and name not in CONSTANTS]
         # Bends and jumps in tensors that are not differentiated are no kinks of the program.
-        rows = [kink for kink in KINKS.of_overload(op) if kink.applies(call)]
+        rows = [kink for kink in FINITE if kink.op == op and kink.applies(call)]
         rows = [kink for kink in rows if not kink.set.candidates or set(kink.set.candidates) & set(names)]
         wanted = {kink.words: int(kink.hits(call).sum()) for kink in rows}
         for name in names:

@@ -54,7 +54,8 @@ def program(op: str, call: Call) -> Callable[[dict[str, Tensor]], Tensor]:
         ]
         # Of a spectrum only the values have a derivative at repeated ones.
         kept = results[1:2] if op == "_linalg_svd" else results[:1] if op == "_linalg_eigh" else results
-        real = [each for each in kept if each.is_floating_point()]
+        real = [each.real if each.is_complex() else each for each in kept]
+        real = [each for each in real if each.is_floating_point()]
         return sum(
             ((each * (1 + torch.arange(each.numel()).view(each.shape) % 3)).sum() for each in real), 0.0 * real[0].sum()
         )

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from kinks.steepness import check as check_pole
 from torch import Tensor
 
 import subgrad
 from subgrad.apply.tie_sharing import LEFT_TO_TORCH, REPAIRS
 from subgrad.kinks import KINKS
-from subgrad.kinks.sets import Joint, Jump
+from subgrad.kinks.sets import Joint, Jump, Pole
 from subgrad.survey.joint import JointCall, joint_calls
 from subgrad.survey.sampled_gradients import distance, gradient, gradients_nearby, least
 
@@ -42,6 +43,9 @@ def skip_if_torch_refuses(row: JointCall) -> None:
 
 def check(row: JointCall) -> None:
     """Fail unless the row is what the forward function and the gradients near it show."""
+    if isinstance(row.kink.set, Pole):
+        check_pole(row)
+        return
     if isinstance(row.kink.set, Jump):
         # A jump: quotients that grow as the step shrinks, or no value at all on one side.
         fine, coarse = one_sided(row, 2.0**-26), one_sided(row, 2.0**-20)
@@ -101,8 +105,23 @@ def test_conventions_take_the_least_element_in_reverse_mode(row: JointCall, conv
         ("max.dim", {"torch": "least"}),
         ("amax", {"set": Jump()}),
         ("floor", {"set": Joint("")}),
+        ("sqrt", {"set": Pole(order=1.0, side="above")}),
+        ("log", {"set": Pole(order=1.0, side="both")}),
+        ("acos", {"set": Pole(order=0.5, side="below")}),
+        ("reciprocal", {"set": Pole(order=2.0, side="above")}),
+        ("floor", {"set": Pole(order=0.5, side="above")}),
     ],
-    ids=["least for one", "one for least", "no jump", "no kink"],
+    ids=[
+        "least for one",
+        "one for least",
+        "no jump",
+        "no kink",
+        "too steep",
+        "two sides for one",
+        "the other side",
+        "one side for two",
+        "no pole",
+    ],
 )
 def test_a_planted_wrong_row_is_caught(op: str, changes: dict[str, object]) -> None:
     row = next(row for row in ROWS if row.kink.op == op)

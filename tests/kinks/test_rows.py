@@ -7,12 +7,15 @@ from dataclasses import replace
 import numpy as np
 import oracle
 import pytest
+import torch
+from kinks.steepness import check as check_pole
 from rows import Spot, spots
 
 from subgrad.kinks import KINKS
 from subgrad.kinks.kink import Kink
 from subgrad.kinks.overloads import tensor_names
-from subgrad.kinks.sets import Ball, Jump, Slopes, Ties
+from subgrad.kinks.sets import Ball, Jump, Pole, Slopes, Ties
+from subgrad.survey.joint import JointCall
 
 SPOTS = spots()
 
@@ -26,6 +29,10 @@ def check(spot: Spot) -> None:
         check_ties(spot, kind)
     elif isinstance(kind, Ball):
         check_ball(spot, kind)
+    elif isinstance(kind, Pole):
+        tensors = {name: spot.numbers[name] for name in tensor_names(spot.kink.op)}
+        made = {name: torch.tensor([value], dtype=torch.float64) for name, value in tensors.items()}
+        check_pole(JointCall(spot.kink, {**spot.numbers, **made}))
     else:
         check_jump(spot)
 

@@ -74,8 +74,10 @@ class Operator:
             return None
         name, dot, form = self.op.partition(".")
         candidate = f"{name}_{dot}{form}"
-        # `pow_.Scalar` has a number for an exponent, and `pow.Scalar` one to be raised.
-        return candidate if "self" in self.tensor_names and exists(candidate) else None
+        # `pow_.Scalar` has a number for an exponent, and `pow.Scalar` one to be raised; `polygamma_` turns them round.
+        if "self" not in self.tensor_names or not exists(candidate):
+            return None
+        return candidate if argument_names(candidate) == self.argument_names else None
 
     @cached_property
     def base_name(self) -> str:

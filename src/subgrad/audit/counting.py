@@ -19,12 +19,12 @@ from subgrad.kernels.cuda_bitmask import is_dense
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.pooling_windows import of_call, regular
 from subgrad.kinks.rounded import rounded
-from subgrad.kinks.sets import Ball, Joint, Jump, Slopes, Ties
+from subgrad.kinks.sets import Ball, Joint, Jump, Pole, Slopes, Ties
 from subgrad.torch_internals.autograd import below_autograd_and_views as values
 from subgrad.torch_internals.dispatcher import disable_autocast
 
 COMPARISONS = tuple(f"{name}.{form}" for name in ("gt", "ge", "lt", "le", "eq", "ne") for form in ("Tensor", "Scalar"))
-KINDS = {Slopes: "corner", Ties: "tie", Ball: "norm", Joint: "joint", Jump: "jump"}
+KINDS = {Slopes: "corner", Ties: "tie", Ball: "norm", Joint: "joint", Jump: "jump", Pole: "pole"}
 
 PIECE = 2**22  # entries looked at at once, so that looking takes little memory: torch counts in 8 bytes an entry
 MOST = 2**27  # entries of what places of many rows are made of; beyond it is not looked
@@ -35,7 +35,8 @@ INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def operators() -> tuple[str, ...]:
     """Those that are looked at. The condition of `where` comes from a comparison, which is counted itself."""
-    return (*(op for op in KINKS.overloads if op != "where.self"), *COMPARISONS)
+    finite = dict.fromkeys(kink.op for kink in KINKS if not kink.is_infinite and kink.op != "where.self")
+    return (*finite, *COMPARISONS)
 
 
 class Place(NamedTuple):
@@ -199,7 +200,8 @@ def applying(call: Call, names: frozenset[str]) -> list[Kink]:
     return [
         kink
         for kink in call.op.kinks
-        if (isinstance(kink.set, Jump) or not names.isdisjoint(kink.set.candidates)) and kink.applies(call.arguments)
+        if (isinstance(kink.set, Jump) or not names.isdisjoint(kink.set.candidates))
+        if not kink.is_infinite and kink.applies(call.arguments)
     ]
 
 

@@ -23,12 +23,14 @@ __all__ = [
     "hinged_classes",
     "hinged_labels",
     "inf",
+    "is_singular",
     "meets_running",
     "norms",
     "on_cells",
     "pairs",
     "regular",
     "repeated",
+    "same_eigenvalues",
     "same_spectrum",
     "sign_of",
     "slices",
@@ -54,6 +56,8 @@ WORDS = {
     "zero": "the zero vector",
     "constant": "all entries equal",
     "same_spectrum": "repeated or vanishing values",
+    "same_eigenvalues": "repeated eigenvalues",
+    "is_singular": "a matrix without full rank",
     "hinged_classes": "a class on the margin",
     "hinged_labels": "a label on the margin",
     "on_cells": "a border of cells",
@@ -176,6 +180,26 @@ def same_spectrum(values: Tensor, vanishing: bool = False) -> Tensor:
         return values != values
     repeated = (values.diff(dim=-1).abs() <= rounding(values)).any(-1, keepdim=True)
     return repeated | (values[..., -1:] <= rounding(values)) if vanishing else repeated
+
+
+def same_eigenvalues(matrix: Tensor) -> Tensor:
+    """Where two eigenvalues of a matrix without symmetry are equal: computed, they split like a square root."""
+    values = torch.linalg.eigvals(matrix)
+    if values.shape[-1] == 0:
+        return (values != values).any(-1)
+    apart = (values.unsqueeze(-1) - values.unsqueeze(-2)).abs()
+    apart = apart + torch.diag_embed(torch.full_like(values.abs(), inf))
+    return (
+        apart.amin((-2, -1)) <= rounding(values.abs()).squeeze(-1).sqrt()
+        if values.shape[-1]
+        else apart.sum((-2, -1)) > 0
+    )
+
+
+def is_singular(matrix: Tensor) -> Tensor:
+    """Where the smallest singular value of a matrix vanishes, as far as it is known."""
+    values = torch.linalg.svdvals(matrix)
+    return (values[..., -1:] <= rounding(values)).any(-1) if values.shape[-1] else (values != values).any(-1)
 
 
 def sign_of(x: Tensor | float) -> Tensor | float:

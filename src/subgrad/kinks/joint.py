@@ -6,7 +6,7 @@ Torch picks the ``least`` element at most of them, ``one`` vertex of the set at 
 from __future__ import annotations
 
 from subgrad.kinks.kink import Kink
-from subgrad.kinks.sets import Joint, Jump
+from subgrad.kinks.sets import Joint, Jump, Pole
 
 TIED = Joint("simplex over the tied entries")
 PREFIX = Joint("simplex over the tied entries so far")
@@ -31,7 +31,7 @@ def of_norm(
         Kink(op, f"zero({vector}, {dim})", ball, "least", when=f"1 < {p} < inf"),
         Kink(op, f"{vector} == 0", corners, "least", when=f"{p} == 1"),
         Kink(op, f"tied({size}, {size}.amax({dim}, True), {dim}) | zero({vector}, {dim})", ties, None if distance else "least", when=f"{p} == inf"),
-        Kink(op, f"{vector} == 0", Jump("not Lipschitz", along=None), when=f"0 < {p} < 1"),
+        Kink(op, f"{vector} == 0", Pole(order=f"1 - {p}", side="both"), when=f"0 < {p} < 1"),
         Kink(op, f"{vector} == 0", Jump(along=None), when=f"{p} == 0"),
     )
     below = (

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from subgrad.kinks.kink import Kink
+from subgrad.kinks.sets import Pole
+
 Call = Mapping[str, Any]
 
 
@@ -111,6 +114,23 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     **{name: ({"self": (1.0, 2.0)},) for name in ("floor", "ceil", "trunc", "frac")},
     **{name: ({"self": (0.0, 2.0)},) for name in ("sign", "sgn", "angle")},
     **{name: ({"self": (0.0, 4.0)},) for name in ("sqrt", "rsqrt")},  # exact: math libraries round roots differently
+    **{name: ({"self": (0.0, 1.0)},) for name in ("log", "log2", "log10", "reciprocal", "special_entr")},
+    **{name: ({"self": (-1.0, 0.0)}, {"self": (1.0, 0.0)}) for name in ("acos", "asin", "atanh", "erfinv")},
+    **{name: ({"self": (-1.0, 2.0)},) for name in ("lgamma", "digamma")},
+    **{name: ({"self": (0.5, 0.5), "other": (0.0, 2.0)},) for name in ("div.Tensor", "igamma", "igammac")},
+    "log1p": ({"self": (-1.0, 0.0)},),
+    "acosh": ({"self": (1.0, 2.0)},),
+    "special_ndtri": ({"self": (0.0, 0.5)}, {"self": (1.0, 0.5)}),
+    "xlogy.Scalar_Self": ({"self": 0.5, "other": (0.0, 2.0)},),
+    "xlogy.Tensor": tuple({"self": (factor, 0.5), "other": (0.0, 2.0)} for factor in (0.5, 0.0)),
+    "special_xlog1py": tuple({"self": (factor, 0.5), "other": (-1.0, 0.0)} for factor in (0.5, 0.0)),
+    "special_xlog1py.self_scalar": ({"self": 0.5, "other": (-1.0, 0.0)},),
+    "polygamma": ({"n": 1, "self": (-1.0, 2.0)},),
+    "mvlgamma": ({"self": (0.5, 2.0), "p": 2},),
+    "addcdiv": ({"self": (1.0, 1.0), "tensor1": (1.0, 1.0), "tensor2": (0.0, 2.0)},),
+    "linalg_eig": ({"self": EYE},),
+    "linalg_qr": ({"A": ((1.0, 1.0), (1.0, 1.0), (1.0, 1.0))},),
+    "_linalg_slogdet": ({"A": ((1.0, 1.0), (1.0, 1.0))},),
     "round": ({"self": (0.5, 2.0)},),
     "round.decimals": ({"self": (0.5, 2.0), "decimals": 0},),
     **{name: ({"self": (2.0, 1.5), "other": (1.0, 1.0)},) for name in ("remainder.Tensor", "fmod.Tensor")},
@@ -122,8 +142,8 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     "softplus": ({"self": (0.5, 1.0), "beta": 2, "threshold": 1},),
     "hardshrink": ({"self": (0.5, 1.0), "lambd": 0.5},),
     "where.self": ({"condition": (True, False), "self": (1.0, 1.0), "other": (0.0, 0.0)},),
-    "atan2": ({"self": (0.0, 1.0), "other": (-1.0, 1.0)},),
-    "pow.Tensor_Scalar": ({"self": (0.0, 1.0), "exponent": 0.5}, {"self": (0.0, 1.0), "exponent": -1}),
+    "atan2": ({"self": (0.0, 1.0), "other": (-1.0, 1.0)}, {"self": (0.0, 1.0), "other": (0.0, 1.0)}),
+    "pow.Tensor_Scalar": tuple({"self": (0.0, 1.0), "exponent": exponent} for exponent in (0.5, -0.5, -1)),
     "pow.Tensor_Tensor": ({"self": (0.0, 1.0), "exponent": (0.5, 0.5)},),
     "pow.Scalar": ({"self": 0.0, "exponent": (0.0, 1.0)},),
     "fake_quantize_per_tensor_affine_cachemask": ({"self": (0.5, 1.0), "scale": 1.0, "zero_point": 0, **QUANTISED},),
@@ -160,3 +180,14 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
 
 # The output, and the entry of it, on the kink; the first of the first where nothing is said.
 AFFECTED = {"cummax": (0, 2), "cummin": (0, 2), "_linalg_svd": (1, 0)}
+# Of factorisations, an entry of the vectors.
+_INFINITELY_STEEP = {
+    **{"_linalg_svd": (0, 0), "_linalg_eigh": (1, 0), "linalg_eig": (1, 0)},
+    **{"linalg_qr": (0, 1), "_linalg_slogdet": (1, 0)},
+}
+
+
+def affected(kink: Kink) -> tuple[int, int]:
+    """Which output of an operator, and which entry of it, lies on a kink in the samples above."""
+    steep = _INFINITELY_STEEP.get(kink.op) if isinstance(kink.set, Pole) else None
+    return steep or AFFECTED.get(kink.op, (0, 0))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from subgrad.kinks.kink import Kink
 from subgrad.kinks.sets import Jump
 
-STEEP = Jump("not Lipschitz", along=None)
-POLE = Jump("pole", along=None)
 SURROGATE = Jump("jump; torch returns a straight-through slope", along=None)
 
 HALF = "self / scale - (self / scale).floor() == 0.5"
@@ -35,13 +33,8 @@ JUMPS = (
     Kink("softplus",          "self * beta == threshold",                   Jump("jump by what is left out beyond the threshold")),
     Kink("copysign.Tensor",   "(other == 0) & (self != 0)",                 Jump(along="other")),
     Kink("where.self",        "self != other",                              Jump("jump in what the condition compares", along="condition")),
-    Kink("atan2",             "(self == 0) & (other <= 0)",                 Jump(along=None)),
+    Kink("atan2",             "(self == 0) & (other < 0)",                  Jump(along=None)),
     Kink("angle",             "self == 0",                                  Jump()),
-    Kink("sqrt",              "self == 0",                                  STEEP),
-    Kink("rsqrt",             "self == 0",                                  POLE),
-    Kink("pow.Tensor_Scalar", "self == 0",                                  STEEP, when="0 < exponent.real < 1"),
-    Kink("pow.Tensor_Scalar", "self == 0",                                  POLE, when="exponent.real < 0"),
-    Kink("pow.Tensor_Tensor", "(self == 0) & (exponent.real < 1)",          STEEP),
     Kink("pow.Scalar",        "exponent == 0",                              Jump(along=None), when="self == 0"),
     Kink("fake_quantize_per_tensor_affine_cachemask",  HALF, SURROGATE),
     Kink("fake_quantize_per_channel_affine_cachemask", HALF_OF_CHANNELS,    SURROGATE),

@@ -14,7 +14,7 @@ from subgrad.kinks.conditions import WORDS
 from subgrad.kinks.expressions import Expression, evaluate, names
 from subgrad.kinks.overloads import is_torchs
 from subgrad.kinks.rounded import in_dtype
-from subgrad.kinks.sets import Ball, Joint, Set, Slopes, Ties
+from subgrad.kinks.sets import Ball, Joint, Pole, Set, Slopes, Ties
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ class Kink:
     def is_entrywise(self) -> bool:
         """Whether every entry of the result has a set of its own."""
         return isinstance(self.set, Slopes | Ties | Ball)
+
+    @property
+    def is_infinite(self) -> bool:
+        """Whether the value is infinite there, as the slope is: then the value shows the place."""
+        return isinstance(self.set, Pole) and not self.set.finite
 
     @property
     def numbers(self) -> set[str]:

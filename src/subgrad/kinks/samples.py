@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from subgrad.kinks.expressions import evaluate
+from subgrad.kinks.expressions import Expression, evaluate
 from subgrad.kinks.joint_samples import JOINT_CALLS, Float32, Int32
 from subgrad.kinks.kink import Kink
 from subgrad.kinks.overloads import argument_names, tensor_names, with_defaults
-from subgrad.kinks.sets import Jump, Slopes
+from subgrad.kinks.sets import Jump, Pole, Slopes
 from subgrad.kinks.table import KINKS
 
 # The arguments besides the tensors that the kinks pick from, one call each.
@@ -43,7 +43,7 @@ CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "hardswish": ({},),
     "softshrink": ({"lambd": 0.5}, {"lambd": 0.0}),
     "threshold": tuple({"threshold": at, "value": value} for at, value in ((0.0, 0.0), (0.7, 0.7), (0.0, -1.0))),
-    "logit": ({"eps": 0.25}, {"eps": 0.75}),
+    "logit": ({"eps": 0.25}, {"eps": 0.75}, {"eps": None}),
     "clamp": tuple(
         {"min": low, "max": high}
         for low, high in ((0, 6), (-1.0, 1.0), (0.5, None), (None, 0.5), (0.5, 0.5), (1.0, -1.0))
@@ -96,6 +96,7 @@ def filled(
     if operands == ["self"]:
         places = {evaluate(kink.at, call) for kink in kinks if isinstance(kink.set, Slopes) and kink.applies(call)}
         places |= {number for number in call.values() if isinstance(number, int | float)}
+        places |= {evaluate(_number(kink), call) for kink in kinks if isinstance(kink.set, Pole) and kink.applies(call)}
         columns = [[*sorted({point for place in places for point in _around(place)}), *FAR, -0.0]]
     else:
         columns = list(zip(*product(TIED, repeat=len(operands)), strict=True))
@@ -106,6 +107,11 @@ def filled(
             tensors[name] = torch.full_like(tensors["self"], call.get(name, 0.0))
     ordered = {**call, **tensors}
     return {name: ordered[name] for name in argument_names(op) if name in ordered}
+
+
+def _number(kink: Kink) -> Expression:
+    """Where the pole of a function of one number lies."""
+    return kink.at.removeprefix("self == ")
 
 
 def _around(place: float) -> tuple[float, float, float]:

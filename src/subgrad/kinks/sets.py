@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from subgrad.kinks.expressions import number
+from subgrad.kinks.expressions import Expression, number
 
 # A weight is a tensor where the operator's own slope is one: the weight of `prelu`, the noise of `rrelu`.
 Weight = float | torch.Tensor
@@ -237,6 +237,27 @@ class Jump:
 
     def __str__(self) -> str:
         return f"none ({self.what})"
+
+
+@dataclass(frozen=True)
+class Pole(Jump):
+    """An infinite slope: torch returns infinity, or nan where the cotangent is 0, and no finite number is an element.
+
+    Attributes:
+        order: the slope grows like the distance to the place, to the power of minus this; 0 for a logarithm.
+        side: where the function has values: ``"above"`` or ``"below"`` the place, or on ``"both"`` sides.
+        finite: whether the value is finite there, so that nothing but the slope shows the place: below order 1.
+    """
+
+    what: str = "not Lipschitz"
+    along: str | None = None
+    order: float | Expression = 1.0
+    side: str = "above"
+    finite: bool = True
+
+    def __str__(self) -> str:
+        where = "on both sides" if self.side == "both" else self.side
+        return f"none (infinite slope of order {self.order}, {where})"
 
 
 Set = Slopes | Ties | Ball | Joint | Jump

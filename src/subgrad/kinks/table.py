@@ -1,6 +1,7 @@
 """The table: every kink, one a line. Facts only; each is checked against the forward function by one-sided differences.
 
-Here those that bend entry by entry; in `joint` those of many entries at once, in `jumps` what has no derivative at all.
+Here those that bend entry by entry; in `joint` those of many entries at once, in `jumps` what has no derivative at all, in
+`poles` what has an infinite one.
 
 Columns are explained at ``Kink``. ``torch`` is what reverse mode returns, up to 2.13 and since 2.14 where it changed.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from subgrad.kinks.joint import JOINT
 from subgrad.kinks.jumps import JUMPS
 from subgrad.kinks.kink import Kink, Table
+from subgrad.kinks.poles import POLES
 from subgrad.kinks.sets import Ball, Jump, Slopes, Ties
 
 INSIDE_BELOW = {"2.13": "right", "2.14": "left"}  # a lower bound passed the gradient until 2.13 and blocks it since
@@ -88,7 +90,7 @@ ENTRYWISE = (
 )
 # fmt: on
 
-KINKS = Table((*ENTRYWISE, *JOINT, *JUMPS))
+KINKS = Table((*ENTRYWISE, *JOINT, *JUMPS, *POLES))
 
 # Composite operators with kinks of their own: what they call, and with which arguments.
 COMPOSITES = {

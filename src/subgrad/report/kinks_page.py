@@ -17,7 +17,8 @@ from subgrad.survey.measure import Finding
 PAGE = """# Every kink of the table
 
 Made by `make docs` from the table in `src/subgrad/kinks`, and measured with torch {version}: {places} places, of which
-torch keeps its documented rule at {kept} and breaks it at {broken}; {jumps} are jumps, where there is no rule.
+torch keeps its documented rule at {kept} and breaks it at {broken}; {jumps} are jumps and {poles} infinite slopes, where
+there is no rule.
 
 One line is one kink and one call on it: the set of generalised derivatives in the arguments that are differentiated;
 the element that torch returns, in forward mode too where that is another, and nan too where it does not grow with the
@@ -59,9 +60,17 @@ At some of them torch's own element stays, whatever the convention:
 
 ## Jumps
 
-Discontinuous or not Lipschitz: there is no set to choose from, and no convention interferes.
+Discontinuous: there is no set to choose from, and no convention interferes.
 
 {jumping}
+
+## Infinite slopes
+
+A slope of order s grows like the distance to the place, to the power of -s, and one of order 0 like a logarithm, on the
+side where the function has values. From order 1 on the value is infinite too, or has no limit. Torch returns infinity, and
+nan where it multiplies infinity with a cotangent of 0.
+
+{steep}
 
 ## Covered through what they call
 
@@ -74,8 +83,10 @@ COLUMNS = ("operator", "at", "differentiated", "generalised derivatives", "torch
 
 def kinks_page(findings: Sequence[Finding]) -> str:
     """The page about every kink, in markdown."""
-    jumps = [finding for finding in findings if finding.set.startswith("none")]
-    kinks = [finding for finding in findings if finding not in jumps]
+    nowhere = [finding for finding in findings if finding.set.startswith("none")]
+    poles = [finding for finding in nowhere if finding.set.startswith("none (infinite slope")]
+    jumps = [finding for finding in nowhere if finding not in poles]
+    kinks = [finding for finding in findings if finding not in nowhere]
     verdicts = [finding.keeps_rule for finding in kinks]
     return PAGE.format(
         notes=NOTES,
@@ -84,10 +95,12 @@ def kinks_page(findings: Sequence[Finding]) -> str:
         kept=verdicts.count(True),
         broken=verdicts.count(False),
         jumps=len(jumps),
+        poles=len(poles),
         entrywise=_findings(finding for finding in kinks if _is_entrywise(finding)),
         joint=_findings(finding for finding in kinks if not _is_entrywise(finding)),
         left=_table(("operator", "because"), ((_code(op), why) for op, why in LEFT_TO_TORCH.items())),
         jumping=_findings(jumps),
+        steep=_findings(poles),
         through=_table(
             ("function", "calls"), ((_code(name), ", ".join(map(_code, called))) for name, called in THROUGH.items())
         ),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.use import use
-from subgrad.kinks.joint_samples import AFFECTED
+from subgrad.kinks.joint_samples import affected
 from subgrad.kinks.overloads import argument_names, qualified, with_defaults
 from subgrad.survey.convexity import CONCAVE, CONVEX, FIRST_ORDER, SMOOTH, shape
 from subgrad.survey.measure import NEAR, Finding, Place
@@ -173,7 +173,7 @@ def _is_given(place: Place, name: str) -> bool:
 def _entry(place: Place) -> str:
     """The affected entry of the result as an expression."""
     expression = _call(place)
-    output, entry = AFFECTED.get(place.kink.op, (0, 0))
+    output, entry = affected(place.kink)
     with torch.no_grad(), use("torch"):
         variables = {_variable(name): value for name, value in place.call.items()}
         result = eval(expression, {"torch": torch, "F": torch.nn.functional, **variables})

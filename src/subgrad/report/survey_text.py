@@ -49,7 +49,7 @@ def summary(findings: Sequence[Finding]) -> str:
     changed = sum(chosen(finding).style == "bold" for finding in findings)
     return (
         f"{len(findings)} places: torch {torch.__version__} keeps its documented rule at {kept} "
-        f"and breaks it at {broken}; {jumps} are jumps, where there is no rule. "
+        f"and breaks it at {broken}; {jumps} are jumps or infinite slopes, where there is no rule. "
         f"{findings[0].convention} changes what torch returns at {changed}."
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from subgrad.kinks import KINKS, Kink
-from subgrad.kinks.joint_samples import AFFECTED
+from subgrad.kinks.joint_samples import affected as affected_output
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
 from subgrad.survey.sampled_gradients import gradients_nearby, least
@@ -49,7 +49,7 @@ class JointCall:
         """The affected entry of the result, as a function of the inputs."""
 
         def affected(*inputs: Tensor) -> Tensor:
-            output, entry = AFFECTED.get(self.kink.op, (0, 0))
+            output, entry = affected_output(self.kink)
             result = overload(self.kink.op)(**{**self.call, **dict(zip(self.names, inputs, strict=True))})
             return (result if isinstance(result, Tensor) else result[output]).flatten()[entry]
 

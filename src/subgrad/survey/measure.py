@@ -203,7 +203,7 @@ def _measure(mode: Mode, op: str, call: dict[str, Any], differentiated: tuple[st
     except NoForwardMode:
         return None
     return {
-        name: one if abs(one - other) < SAME else float("nan")
+        name: one if one == other or abs(one - other) < SAME else float("nan")
         for name, one, other in zip(differentiated, *ratios, strict=True)
     }
 

@@ -120,7 +120,7 @@ class WithoutForwardMode(Pointwise):
 
 
 def _applying(call: Call) -> list[Kink]:
-    return [kink for kink in call.op.kinks if kink.applies(call.arguments)]
+    return [kink for kink in call.op.kinks if not kink.is_infinite and kink.applies(call.arguments)]
 
 
 def _is_complex(argument: Any) -> bool:

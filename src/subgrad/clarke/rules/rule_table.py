@@ -39,7 +39,9 @@ def rules() -> dict[str, Rule]:
     found["copysign.Tensor"] = Copysign()
     for op in KINKS.overloads:
         if op not in found and op not in COMPOSITES:
-            rule = OF_KINKS.get(op, _where_it_jumps([kink.set for kink in KINKS.of_overload(op)]))
+            rule = OF_KINKS.get(
+                op, _where_it_jumps([kink.set for kink in KINKS.of_overload(op) if not kink.is_infinite])
+            )
             found |= {op: rule} if rule is not None else {}
     found |= {op: Comparison() for op in COMPARISONS}
     found |= {op: rule for op, rule in BESIDE_KINKS.items() if exists(op)}
@@ -52,7 +54,10 @@ def rules_of_others() -> dict[str, Rule]:
 
 
 def _where_it_jumps(sets: list[Set]) -> Rule | None:
-    """The rule of an operator that no other is written for, by what the table says of its kinks."""
+    """The rule of an operator that no other is written for, by what the table says of its kinks: none if there are none
+    at finite values."""
+    if not sets:
+        return None
     if SURROGATE in sets:
         return Surrogate()
     along = {each.along if isinstance(each, Jump) else None for each in sets}
