@@ -28,7 +28,7 @@ def measured(convention: str) -> dict[str, Any]:
         return recording.record()["rows"]
 
 
-@pytest.mark.parametrize("op", KINKS.overloads)
+@pytest.mark.parametrize("op", recording.OVERLOADS)
 @pytest.mark.parametrize("convention", VERSIONS)
 def test_every_sample_has_the_gradient_of_the_real_version_to_the_bit(convention: str, op: str) -> None:
     found = measured(convention)[op]
@@ -45,5 +45,5 @@ def test_the_record_was_made_by_the_real_version(convention: str) -> None:
 
 def test_the_versions_differ_where_they_are_known_to() -> None:
     before, since = (recorded(version) for version in VERSIONS)
-    clamps = {op for op in KINKS.overloads if op.startswith("clamp")}
-    assert {op for op in KINKS.overloads if before[op] != since[op]} == {*clamps, "fmax", "fmin"}
+    clamps = {op for op in recording.OVERLOADS if op.startswith("clamp")}
+    assert {op for op in recording.OVERLOADS if before[op] != since[op]} == {*clamps, "fmax", "fmin"}

@@ -78,7 +78,7 @@ class TestSurvey:
         changed = sum(any(finding[ours] != finding[torchs] for ours, torchs in modes) for finding in findings)
         assert said == (
             f"{len(findings)} places: torch {torch.__version__} keeps its documented rule at {kept[True]} "
-            f"and breaks it at {kept[False]}; {kept[None]} are jumps, where there is no rule. "
+            f"and breaks it at {kept[False]}; {kept[None]} are jumps or infinite slopes, where there is no rule. "
             f"min-norm changes what torch returns at {changed}."
         )
 

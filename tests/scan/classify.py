@@ -1,4 +1,4 @@
-"""Smooth, kink, jump or edge: what one-sided differences in float64 say about a function at a point.
+"""Smooth, kink, jump, pole or edge: what one-sided differences in float64 say about a function at a point.
 
 A function with a derivative has, in every direction, left and right quotients that differ by O(h), and quotients that
 add up: f'(v) + f'(w) = f'(v + w). A *defect* is what is left of either; at a kink it does not shrink with the step.
@@ -33,7 +33,7 @@ INACCURACY = 1e-6  # two formulas of one function may differ so much where they 
 class Verdict:
     """What a function does at a point, with the direction, the output and the quotients that show it."""
 
-    kind: str  # "smooth", "kink", "jump" or "edge"
+    kind: str  # "smooth", "kink", "jump", "pole" or "edge"
     output: int = -1
     left: float = float("nan")
     right: float = float("nan")
@@ -41,7 +41,8 @@ class Verdict:
 
 
 SMOOTH, EDGE = Verdict("smooth"), Verdict("edge")
-WORST_FIRST = ("jump", "kink", "edge", "smooth")
+KINDS = ("smooth", "kink", "jump", "pole", "edge")
+WORST_FIRST = ("jump", "kink", "pole", "edge", "smooth")
 
 
 def directions(point: Point, coordinates: int = 0) -> dict[str, Point]:
@@ -93,7 +94,29 @@ class Probe:
         floor = SMALLEST * (1 + quotients.abs().amax(dim=(0, 1))) + 10 * self.noise(quotients, COARSE)[-1]
         suspect = (defects[-1] > SHRINKS * defects[-2]) & (defects[-1] > floor) & ~self.edge
         verdict = self.refined(sides, suspect) if suspect.any() else SMOOTH
-        return EDGE if verdict is SMOOTH and self.edge.any() else verdict
+        return self.at_edge(sides) if verdict is SMOOTH and self.edge.any() else verdict
+
+    def at_edge(self, sides: tuple[Side, ...]) -> Verdict:
+        """A pole where the value is infinite and finite beside it, or where slopes grow towards it without end."""
+        for side in sides:
+            values = torch.stack([self.value(side, step) for step in FINE])
+            quotients = torch.stack([self.quotient(side, step) for step in FINE])
+            has_values = values.isfinite().all(dim=0)
+            grows = self.here.isfinite() & has_values & self.grows(quotients)
+            found = (self.here.isinf() & has_values) | grows
+            if found.any():
+                output = int(found.nonzero()[0])
+                return Verdict("pole", output, *quotients[(0, -1), output].tolist(), side[0])
+        return EDGE
+
+    def grows(self, quotients: torch.Tensor) -> torch.Tensor:
+        """Whether slopes on one side grow as steps shrink, as far as rounding tells, while the value does not jump."""
+        steps = torch.tensor(FINE, dtype=torch.float64)
+        trusted = (self.noise(quotients[None], FINE) < 0.05 * quotients.abs()).cumprod(dim=0)
+        last = (trusted.sum(dim=0) - 1).clamp(min=0)
+        first, final = quotients[0].abs(), _at(quotients[None], last)[0].abs()
+        is_continuous = final * steps[last] < 0.5 * first * steps[0]
+        return (last > 1) & (final > (1 + GROWS) * first) & is_continuous
 
     def refined(self, sides: tuple[Side, ...], suspect: torch.Tensor) -> Verdict:
         """The verdict on suspect outputs from ever smaller steps, as small as rounding allows."""
@@ -131,6 +154,10 @@ class Probe:
 
     def quotient(self, side: Side, step: float) -> torch.Tensor:
         """(f(x + hv) - f(x)) / h on the right, (f(x) - f(x - hv)) / h on the left; nan where there is no value."""
+        return (self.value(side, step) - self.here) * (side[1] / step)
+
+    def value(self, side: Side, step: float) -> torch.Tensor:
+        """The function a step away; nan where it has no value."""
         if (side, step) not in self.known:
             name, sign = side
             moved = tuple(torch.add(x, v, alpha=sign * step) for x, v in zip(self.point, self.moves[name], strict=True))
@@ -139,8 +166,7 @@ class Probe:
             except Exception:  # outside the domain, which operators say in many ways
                 there = torch.empty(0)
             fits = there.shape == self.here.shape
-            change = there - self.here if fits else torch.full_like(self.here, torch.nan)
-            self.known[side, step] = change * (sign / step)
+            self.known[side, step] = there if fits else torch.full_like(self.here, torch.nan)
         return self.known[side, step]
 
     def noise(self, quotients: torch.Tensor, steps: tuple[float, ...]) -> torch.Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 SINGULAR = "singular matrices are outside its domain; rounding hides them from the check, and it answers with noise"
 PIVOTS = "the pivot is a choice among entries of equal size, and the factors jump where another one is taken"
-BASES = "the basis of a space whose values repeat is not unique, and jumps where they split; the values have a row"
 FACTORS = "the signs, and where the rank changes the basis, are a choice that jumps"
 RANK = "jumps where the rank changes: there is no generalised derivative to choose from"
 
@@ -17,12 +16,7 @@ REASONS = {
     "linalg.lu": PIVOTS,
     "linalg.lu_factor": PIVOTS,
     "linalg.lu_factor_ex": PIVOTS,
-    "svd": BASES,
-    "svd_lowrank": BASES,
-    "pca_lowrank": BASES,
-    "linalg.svd": BASES,
-    "linalg.eigh": BASES,
-    "linalg.eig": BASES,
+    "linalg.eig": "without symmetry values split like roots where they repeat, and vectors are scaled by a choice",
     "linalg.eigvals": "eigenvalues of a matrix without symmetry split like roots where they repeat, and have no order",
     "qr": FACTORS,
     "linalg.qr": FACTORS,
@@ -33,7 +27,10 @@ REASONS = {
     "linalg.pinv.hermitian": RANK,
     "linalg.lstsq": RANK,
     "linalg.lstsq.grad_oriented": RANK,
-    "linalg.slogdet": "the sign jumps at singular matrices, where the logarithm is infinite",
+    "linalg.cond": "infinite where the matrix is singular, which rounding makes a large number",
+    "masked.normalize": "slopes grow until the smallest entry is as small as its eps, and no further",
+    "div.trunc_rounding": "infinite where the divisor is 0, and flat between the steps before it, which have a row",
+    "div.floor_rounding": "infinite where the divisor is 0, and flat between the steps before it, which have a row",
     "linalg.matrix_sqrth": "like sqrt at 0 where an eigenvalue is 0, and outside its domain below",
     "linalg.cholesky_ex": "where the matrix is not positive definite it says so in `info`, and its values mean nothing",
     "linalg.inv_ex": SINGULAR,

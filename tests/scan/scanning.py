@@ -8,13 +8,13 @@ from unittest.mock import patch
 
 import torch
 
-from scan.classify import Verdict, classify, directions
+from scan.classify import KINDS, Verdict, classify, directions
 from scan.coverage import hit_here_only, trace
 from scan.places import places
 from scan.programs import Program, programs
 from scan.reasons import REASONS, SELDOM, UNPROBED
 from subgrad.kinks import KINKS, Kink, Table
-from subgrad.kinks.sets import Jump
+from subgrad.kinks.sets import Jump, Pole
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ NO_ROWS = Table(())
 
 @dataclass(frozen=True)
 class Finding:
-    """A kink or a jump of an entry at a place, the overloads called, and the rows of the table that are hit there."""
+    """A kink, a jump or a pole of an entry at a place, the overloads called, and the rows that are hit there."""
 
     entry: str
     sample: str
@@ -44,15 +44,16 @@ class Finding:
 
     @property
     def covered_by(self) -> tuple[Kink, ...]:
-        """The rows that say what was found; only a row that says so answers for a jump."""
-        return tuple(row for row in self.rows if self.verdict.kind == "kink" or isinstance(row.set, Jump))
+        """The rows that say what was found; only a row that says so answers for a jump, or for a pole."""
+        sort = {"kink": object, "jump": Jump, "pole": Pole}[self.verdict.kind]
+        return tuple(row for row in self.rows if isinstance(row.set, sort))
 
     def __str__(self) -> str:
         seen, hit = self.verdict, ", ".join(sorted({row.op for row in self.rows}))
         return (
             f"{self.entry}({self.sample}): a {seen.kind} at [{self.place}], not in the table. "
             f"Quotients {seen.left:.6g} and {seen.right:.6g} of output {seen.output} along {seen.direction}. "
-            f"It calls {', '.join(self.overloads)}" + (f"; rows of {hit} are hit, but state no jump." if hit else ".")
+            f"It calls {', '.join(self.overloads)}" + (f"; rows of {hit} are hit, and say less." if hit else ".")
         )
 
 
@@ -98,7 +99,7 @@ def scan(name: str, effort: Effort = QUICK, table: Table = KINKS) -> Scan:
 
 def scan_programs(name: str, samples: list[Program], effort: Effort = QUICK, table: Table = KINKS) -> Scan:
     """Probe given programs at all their places; a place where the operator raises is no place of it."""
-    counts = dict.fromkeys(("smooth", "kink", "jump", "edge"), 0)
+    counts = dict.fromkeys(KINDS, 0)
     findings: list[Finding] = []
     held, failure = 0, "no sample has a differentiable float64 input"
     labels = {label for program in samples for label in labels_of(program)}
@@ -124,7 +125,7 @@ def _places(
             verdict = classify(program, point, effort.coordinates, program.precision(point))
         except Exception:
             continue
-        if verdict.kind not in ("kink", "jump"):
+        if verdict.kind in ("smooth", "edge"):
             yield verdict, None
             continue
         rows = hit_here_only(program, point, directions(point)["v"], table)

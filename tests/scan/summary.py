@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from scan.classify import KINDS
 from scan.reasons import REASONS, UNPROBED
 from scan.scanning import Finding, Scan
 
@@ -16,7 +17,8 @@ Every differentiable entry of PyTorch's own operator database is probed at struc
 sample, ties between inputs, equal and repeated entries and rows, integers and half-integers, cell borders, singular
 matrices) with one-sided differences in float64. A kink or a jump found there counts as covered only if a row of the
 table, for an operator that the entry calls, is hit at that very point and not beside it; a jump, only by a row that
-says jump. At an *edge* the domain ends or the function is infinite: there is nothing on one of the sides."""
+says jump. At an *edge* the domain ends or the function is infinite: there is nothing on one of the sides. It is a
+*pole* where the value is infinite and finite beside it, or slopes grow without end towards it; a row must say so."""
 
 
 OPTIONS = {"full": "", "quick": " --quick"}
@@ -31,7 +33,7 @@ def summary(scans: Sequence[Scan], effort: str) -> str:
         _totals(scans),
     ]
     parts += [
-        "## Entries with kinks or jumps",
+        "## Entries with kinks, jumps or poles",
         _table(("entry", "found", "for example at", "covered by"), _found(scans)),
     ]
     parts += ["## Not covered, with reasons", _table(("entry", "found", "for example at", "reason"), _reasons(scans))]
@@ -58,11 +60,11 @@ def _totals(scans: Sequence[Scan]) -> str:
         ("entries scanned", len(scans)),
         ("entries probed", sum(scan.probed > 0 for scan in scans)),
         ("places probed", sum(scan.probed for scan in scans)),
-        *((f"places: {kind}", places[kind]) for kind in ("smooth", "kink", "jump", "edge")),
-        ("entries with a kink or a jump", len(found)),
+        *((f"places: {kind}", places[kind]) for kind in KINDS),
+        ("entries with a kink, a jump or a pole", len(found)),
         ("of these, covered by the table", sum(not scan.uncovered for scan in found)),
         ("of these, with a reason", sum(bool(scan.uncovered) and scan.entry in REASONS for scan in found)),
-        ("kinks and jumps found", len(findings)),
+        ("kinks, jumps and poles found", len(findings)),
         ("of these, covered by a row hit there", covered),
         ("of these, with a reason", explained),
         ("**found but unlisted**", f"**{len(findings) - covered - explained}**"),

@@ -127,8 +127,11 @@ def at(*numbers: float) -> tuple[torch.Tensor, ...]:
         ("jump", lambda x: x[0].sign(), at(0.0)),  # odd, so that both sides have the same quotient
         ("jump", lambda x: x[0].abs().sqrt(), at(0.0)),
         ("jump", lambda x: torch.xlogy(x[0].abs(), x[0].abs()), at(0.0)),  # grows as slowly as a logarithm
-        ("edge", lambda x: x[0].sqrt(), at(0.0)),
-        ("edge", lambda x: x[0].reciprocal(), at(0.0)),
+        ("pole", lambda x: x[0].sqrt(), at(0.0)),
+        ("pole", lambda x: x[0].reciprocal(), at(0.0)),
+        ("pole", lambda x: torch.special.entr(x[0]), at(0.0)),  # steep like a logarithm
+        ("edge", lambda x: x[0] ** 1.5, at(0.0)),  # ends, and is flat there
+        ("edge", lambda x: (1 + x[0]).log() + 0 * x[0].sqrt() ** 3, at(0.0)),
     ],
 )
 def test_functions_are_told_apart(kind: str, function: Function, point: tuple[torch.Tensor, ...]) -> None:

@@ -115,6 +115,8 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     **{name: ({"self": (0.0, 2.0)},) for name in ("sign", "sgn", "angle")},
     **{name: ({"self": (0.0, 4.0)},) for name in ("sqrt", "rsqrt")},  # exact: math libraries round roots differently
     **{name: ({"self": (0.0, 1.0)},) for name in ("log", "log2", "log10", "reciprocal", "special_entr")},
+    **{f"special_bessel_{name}": ({"self": (0.0, 1.0)},) for name in ("y0", "y1")},
+    **{f"special_modified_bessel_{name}": ({"self": (0.0, 1.0)},) for name in ("k0", "k1")},
     **{name: ({"self": (-1.0, 0.0)}, {"self": (1.0, 0.0)}) for name in ("acos", "asin", "atanh", "erfinv")},
     **{name: ({"self": (-1.0, 2.0)},) for name in ("lgamma", "digamma")},
     **{name: ({"self": (0.5, 0.5), "other": (0.0, 2.0)},) for name in ("div.Tensor", "igamma", "igammac")},
@@ -130,6 +132,8 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     "addcdiv": ({"self": (1.0, 1.0), "tensor1": (1.0, 1.0), "tensor2": (0.0, 2.0)},),
     "linalg_eig": ({"self": EYE},),
     "linalg_qr": ({"A": ((1.0, 1.0), (1.0, 1.0), (1.0, 1.0))},),
+    "linalg_solve_triangular": ({"self": ((0.0, 0.0), (0.0, 1.0)), "B": ((1.0,), (1.0,)), "upper": True},),
+    "triangular_solve": ({"self": ((1.0,), (1.0,)), "A": ((0.0, 0.0), (0.0, 1.0))},),
     "_linalg_slogdet": ({"A": ((1.0, 1.0), (1.0, 1.0))},),
     "round": ({"self": (0.5, 2.0)},),
     "round.decimals": ({"self": (0.5, 2.0), "decimals": 0},),

@@ -60,9 +60,15 @@ POLES = (
     Kink("lgamma",             "(self <= 0) & (self == self.floor())",  Pole(order=1.0, side="both", finite=False)),
     Kink("digamma",            "(self <= 0) & (self == self.floor())",  Pole(order=2.0, side="both", finite=False)),
     Kink("polygamma",          "(self <= 0) & (self == self.floor())",  Pole(order="n + 2", side="both", finite=False)),
-    Kink("mvlgamma",           "self == 0.5 * (p - 1)",                 Pole(order=1.0, side="both", finite=False)),
+    Kink("mvlgamma",           "(self <= (p - 1) / 2) & (self * min(p, 2) == (self * min(p, 2)).floor())", Pole(order=1.0, side="both", finite=False)),
     Kink("igamma",             "(other == 0) & (self < 1)",             Pole(order="1 - self", side="above")),
     Kink("igammac",            "(other == 0) & (self < 1)",             Pole(order="1 - self", side="above")),
+
+    # Bessel functions of the second kind
+    Kink("special_bessel_y0",          "self == 0",             Pole(order=1.0, side="above", finite=False)),
+    Kink("special_bessel_y1",          "self == 0",             Pole(order=2.0, side="above", finite=False)),
+    Kink("special_modified_bessel_k0", "self == 0",             Pole(order=1.0, side="above", finite=False)),
+    Kink("special_modified_bessel_k1", "self == 0",             Pole(order=2.0, side="above", finite=False)),
 
     # factorisations: vectors of values that repeat, and matrices without full rank
     Kink("_linalg_svd",        "same_spectrum(torch.linalg.svdvals(A))",        Pole(order=1.0, side="both"), when="compute_uv"),
@@ -70,5 +76,7 @@ POLES = (
     Kink("linalg_eig",         "same_eigenvalues(self)",                        Pole(order=1.0, side="both")),
     Kink("linalg_qr",          "is_singular(A)",                                Pole(order=1.0, side="both")),
     Kink("_linalg_slogdet",    "is_singular(A)",                                Pole(order=1.0, side="both", finite=False)),
+    Kink("linalg_solve_triangular", "self.diagonal(dim1=-2, dim2=-1) == 0", Pole(order=2.0, side="both", finite=False), when="not unitriangular"),
+    Kink("triangular_solve",   "A.diagonal(dim1=-2, dim2=-1) == 0",             Pole(order=2.0, side="both", finite=False), when="not unitriangular"),
 )
 # fmt: on

@@ -17,8 +17,8 @@ from subgrad.survey.measure import Finding
 PAGE = """# Every kink of the table
 
 Made by `make docs` from the table in `src/subgrad/kinks`, and measured with torch {version}: {places} places, of which
-torch keeps its documented rule at {kept} and breaks it at {broken}; {jumps} are jumps and {poles} infinite slopes, where
-there is no rule.
+torch keeps its documented rule at {kept} and breaks it at {broken}; {jumps} are jumps and {poles} infinite slopes,
+where there is no rule.
 
 One line is one kink and one call on it: the set of generalised derivatives in the arguments that are differentiated;
 the element that torch returns, in forward mode too where that is another, and nan too where it does not grow with the
@@ -67,8 +67,8 @@ Discontinuous: there is no set to choose from, and no convention interferes.
 ## Infinite slopes
 
 A slope of order s grows like the distance to the place, to the power of -s, and one of order 0 like a logarithm, on the
-side where the function has values. From order 1 on the value is infinite too, or has no limit. Torch returns infinity, and
-nan where it multiplies infinity with a cotangent of 0.
+side where the function has values. From order 1 on the value is infinite too, or has no limit. Torch returns infinity,
+and nan where it multiplies infinity with a cotangent of 0.
 
 {steep}
 
