@@ -284,3 +284,23 @@ JVPS: dict[str, tuple[Program, Tensor, Tensor, Sequence[float]]] = {
 def test_directional_derivatives(name: str) -> None:
     program, x, v, wanted = JVPS[name]
     torch.testing.assert_close(subgrad.jvp(program, (x,), (v,))[1], at(*wanted), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_rotations_of_kornia_at_the_identity(dtype: torch.dtype) -> None:
+    from kornia.geometry.conversions import quaternion_to_axis_angle, rotation_matrix_to_axis_angle
+
+    weights = torch.tensor([2.0, -1.0, 3.0], dtype=dtype)
+
+    def of_quaternion(q: Tensor) -> Tensor:
+        return (quaternion_to_axis_angle(q) * weights).sum()
+
+    def of_matrix(matrix: Tensor) -> Tensor:
+        return (rotation_matrix_to_axis_angle(matrix) * weights).sum()
+
+    # Near the identity the axis times the angle is twice the vector part, and (R - R^T) / 2, read as a vector.
+    found = subgrad.grad(of_quaternion)(torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=dtype))
+    torch.testing.assert_close(found, torch.tensor([0.0, 4.0, -2.0, 6.0], dtype=dtype))
+    x, y, z = weights.tolist()
+    wanted = torch.tensor([[[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]], dtype=dtype) / 2
+    torch.testing.assert_close(subgrad.grad(of_matrix)(torch.eye(3, dtype=dtype)[None]), wanted)
