@@ -16,8 +16,8 @@ import subgrad
 from subgrad.clarke.engine import program
 from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.function_mode import Watch
+from subgrad.clarke.engine.memory import Memory
 from subgrad.clarke.engine.passes import Replay
-from subgrad.clarke.engine.search import Memory
 from subgrad.clarke.rules import max_pool
 from subgrad.kinks import pooling_windows
 from subgrad.kinks.pooling_windows import Windows, adaptive, regular

@@ -112,11 +112,13 @@ class Probe:
     def grows(self, quotients: torch.Tensor) -> torch.Tensor:
         """Whether slopes on one side grow as steps shrink, as far as rounding tells, while the value does not jump."""
         steps = torch.tensor(FINE, dtype=torch.float64)
-        trusted = (self.noise(quotients[None], FINE) < 0.05 * quotients.abs()).cumprod(dim=0)
+        trusted = (self.noise(quotients[None], FINE) < 0.05 * quotients.abs()).cumprod(dim=0).bool()
         last = (trusted.sum(dim=0) - 1).clamp(min=0)
         first, final = quotients[0].abs(), _at(quotients[None], last)[0].abs()
         is_continuous = final * steps[last] < 0.5 * first * steps[0]
-        return (last > 1) & (final > (1 + GROWS) * first) & is_continuous
+        # From each step to the next one, as even a logarithm does: what is steep until its eps stops.
+        always = ((quotients[1:].abs() > 1.05 * quotients[:-1].abs()) | ~trusted[1:]).all(dim=0)
+        return (last > 1) & (final > (1 + GROWS) * first) & always & is_continuous
 
     def refined(self, sides: tuple[Side, ...], suspect: torch.Tensor) -> Verdict:
         """The verdict on suspect outputs from ever smaller steps, as small as rounding allows."""

@@ -6,8 +6,9 @@ SINGULAR = "singular matrices are outside its domain; rounding hides them from t
 PIVOTS = "the pivot is a choice among entries of equal size, and the factors jump where another one is taken"
 FACTORS = "the signs, and where the rank changes the basis, are a choice that jumps"
 RANK = "jumps where the rank changes: there is no generalised derivative to choose from"
+EPS = "with a negative power slopes grow until the smallest entry is as small as its eps, and no further"
 
-# Entries with a kink or a jump that no row covers.
+# Entries with a kink, a jump or a pole that no row covers.
 REASONS = {
     "max_pool2d_with_indices_backward": "a derivative of max_pool2d, which jumps where that has a kink: see its row",
     "nn.functional.rrelu": "while training, who draws random numbers depends on the signs, and so do all later numbers",
@@ -28,7 +29,8 @@ REASONS = {
     "linalg.lstsq": RANK,
     "linalg.lstsq.grad_oriented": RANK,
     "linalg.cond": "infinite where the matrix is singular, which rounding makes a large number",
-    "masked.normalize": "slopes grow until the smallest entry is as small as its eps, and no further",
+    "nn.functional.normalize": EPS,
+    "masked.normalize": EPS,
     "div.trunc_rounding": "infinite where the divisor is 0, and flat between the steps before it, which have a row",
     "div.floor_rounding": "infinite where the divisor is 0, and flat between the steps before it, which have a row",
     "linalg.matrix_sqrth": "like sqrt at 0 where an eigenvalue is 0, and outside its domain below",
@@ -40,7 +42,7 @@ REASONS = {
 }
 # Of these, what the quick scan finds on some processors and not on others, or only the full scan does: elsewhere the
 # reason is not needed, and that is no mistake.
-SELDOM = ("linalg.tensorsolve", "linalg.lu_factor", "linalg.solve")
+SELDOM = ("linalg.tensorsolve", "linalg.lu_factor", "linalg.solve", "nn.functional.normalize", "masked.normalize")
 
 # Entries that can be probed nowhere.
 UNPROBED = {

@@ -19,11 +19,14 @@ from subgrad.clarke.engine.duals import carrying_tangents, tangent
 from subgrad.clarke.engine.environment import by_itself
 from subgrad.clarke.engine.errors import Jumps, Refused, defined_at
 from subgrad.clarke.engine.extrapolation import NEARER, derivative_limit
+from subgrad.clarke.engine.found import Found
+from subgrad.clarke.engine.limits import as_refusal
+from subgrad.clarke.engine.memory import Memory
 from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near, met
 from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby, check_all_reach, check_values
 from subgrad.clarke.engine.passes import Beside, Decide, Look, lines
 from subgrad.clarke.engine.program import Program
-from subgrad.clarke.engine.search import Found, Memory, as_refusal, find
+from subgrad.clarke.engine.search import find
 from subgrad.kinks.kink import unknown
 from subgrad.torch_internals.tensors import hooks_of
 from subgrad.torch_internals.tracing import break_graphs_at

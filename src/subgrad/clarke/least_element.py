@@ -17,7 +17,7 @@ from torch import Tensor
 from subgrad.clarke.api import Argnums, Arguments, Element
 from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.errors import Refused
-from subgrad.clarke.engine.search import Found
+from subgrad.clarke.engine.found import Found
 from subgrad.clarke.engine.wolfe import largest_entry, least_point, length
 from subgrad.torch_internals.transforms import pytree
 

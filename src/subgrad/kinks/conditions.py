@@ -41,6 +41,7 @@ __all__ = [
     "tied_when_indexed",
     "tied_when_scattered",
     "torch",
+    "variance",
     "zero",
 ]
 
@@ -58,6 +59,7 @@ WORDS = {
     "same_spectrum": "repeated or vanishing values",
     "same_eigenvalues": "repeated eigenvalues",
     "is_singular": "a matrix without full rank",
+    "variance": "no variance but eps",
     "hinged_classes": "a class on the margin",
     "hinged_labels": "a label on the margin",
     "on_cells": "a border of cells",
@@ -146,6 +148,11 @@ def constant(x: Tensor, dim: Dims = None) -> Tensor:
     """Where all entries are the same along some dimensions."""
     dims = _dims(x, dim)
     return x.amax(dims) == x.amin(dims)
+
+
+def variance(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """The mean square deviation over the last dimensions, which have this shape."""
+    return x.var(tuple(range(-len(shape), 0)), correction=0)
 
 
 def pairs(x1: Tensor, x2: Tensor) -> Tensor:

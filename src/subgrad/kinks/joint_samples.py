@@ -133,6 +133,10 @@ JOINT_CALLS: dict[str, tuple[Call, ...]] = {
     "linalg_eig": ({"self": EYE},),
     "linalg_qr": ({"A": ((1.0, 1.0), (1.0, 1.0), (1.0, 1.0))},),
     "linalg_solve_triangular": ({"self": ((0.0, 0.0), (0.0, 1.0)), "B": ((1.0,), (1.0,)), "upper": True},),
+    "cholesky_solve": ({"self": ((1.0,), (1.0,)), "input2": ((0.0, 0.0), (0.0, 1.0)), "upper": True},),
+    "native_layer_norm": (
+        {"input": ((2.0, 2.0, 2.0),), "normalized_shape": [3], "weight": None, "bias": None, "eps": 0.0},
+    ),
     "triangular_solve": ({"self": ((1.0,), (1.0,)), "A": ((0.0, 0.0), (0.0, 1.0))},),
     "_linalg_slogdet": ({"A": ((1.0, 1.0), (1.0, 1.0))},),
     "round": ({"self": (0.5, 2.0)},),

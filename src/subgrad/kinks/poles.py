@@ -70,6 +70,9 @@ POLES = (
     Kink("special_modified_bessel_k0", "self == 0",             Pole(order=1.0, side="above", finite=False)),
     Kink("special_modified_bessel_k1", "self == 0",             Pole(order=2.0, side="above", finite=False)),
 
+    # normalisation of what does not vary
+    Kink("native_layer_norm",  "variance(input, normalized_shape) + eps == 0",  Pole(order=1.0, side="both", finite=False)),
+
     # factorisations: vectors of values that repeat, and matrices without full rank
     Kink("_linalg_svd",        "same_spectrum(torch.linalg.svdvals(A))",        Pole(order=1.0, side="both"), when="compute_uv"),
     Kink("_linalg_eigh",       "same_spectrum(torch.linalg.eigvalsh(A, UPLO))", Pole(order=1.0, side="both"), when="compute_v"),
@@ -77,6 +80,7 @@ POLES = (
     Kink("linalg_qr",          "is_singular(A)",                                Pole(order=1.0, side="both")),
     Kink("_linalg_slogdet",    "is_singular(A)",                                Pole(order=1.0, side="both", finite=False)),
     Kink("linalg_solve_triangular", "self.diagonal(dim1=-2, dim2=-1) == 0", Pole(order=2.0, side="both", finite=False), when="not unitriangular"),
+    Kink("cholesky_solve",     "input2.diagonal(dim1=-2, dim2=-1) == 0",        Pole(order=3.0, side="both", finite=False)),
     Kink("triangular_solve",   "A.diagonal(dim1=-2, dim2=-1) == 0",             Pole(order=2.0, side="both", finite=False), when="not unitriangular"),
 )
 # fmt: on

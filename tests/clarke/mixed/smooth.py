@@ -82,6 +82,34 @@ SMOOTH: dict[str, Operation] = {
         ("{y} = torch.atan2({z}, 1 + {x} * {x})", "{y} = torch.atan({z} / (1 + {x} * {x}))"),
         arity=2,
     ),
+    "angle": Operation(
+        entrywise(lambda x: mp.atan(x)),
+        (
+            "{y} = {x}.atan()",
+            "{y} = torch.asin({x} / (1 + {x} * {x}).sqrt())",
+            "{y} = torch.pi / 2 - torch.acos({x} * torch.rsqrt(1 + {x} * {x}))",
+        ),
+    ),
+    "hyperbolic_angle": Operation(
+        entrywise(lambda x: mp.acosh(2 + x * x)),
+        ("{y} = torch.acosh(2 + {x} * {x})", "{y} = (2 + {x}.abs() ** 2).acosh()"),
+    ),
+    "entropy": Operation(
+        entrywise(lambda x: (1 + x * x) * mp.log(1 + x * x)),
+        (
+            "{y} = torch.xlogy(1 + {x} * {x}, 1 + {x} * {x})",
+            "{y} = -torch.special.entr(1 + {x} * {x})",
+            "{y} = torch.special.xlog1py(1 + {x} * {x}, {x} * {x})",
+        ),
+    ),
+    "incomplete_gamma": Operation(
+        entrywise(lambda x: mp.gammainc(2, 0, 1 + x * x, regularized=True)),
+        (
+            "{y} = torch.special.gammainc(torch.full_like({x}, 2.0), 1 + {x} * {x})",
+            "{y} = 1 - torch.special.gammaincc(torch.full_like({x}, 2.0), 1 + {x} * {x})",
+        ),
+        largest=3,
+    ),
     "bessel": Operation(
         entrywise(lambda x: mp.besseli(0, x) * mp.exp(-abs(x))), ("{y} = torch.special.i0e({x})",), largest=8
     ),
