@@ -33,7 +33,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Cause:
-    """A call site that changes gradients when it alone is switched or, if not ``alone``, together with the others."""
+    """A call site that changes gradients when it alone is switched or, if not ``alone``, together with the others.
+
+    Attributes:
+        relative: the norm of what it changes over that of the gradients, of all parameters; None where that is 0.
+    """
 
     site: Site
     operator: str
@@ -41,6 +45,7 @@ class Cause:
     differ: int
     flips: int
     alone: bool = True
+    relative: float | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,13 @@ def _going(before: str, after: str) -> str:
         old, new = (found[1] for found in versions if found)
         return f"Upgrading from torch {old} to {new}"
     return f"Going from {before} to {after}"
+
+
+def size(relative: float | None) -> str:
+    """The norm of a difference over that of the gradients, in words."""
+    if relative is None:
+        return "from 0 or not finite"
+    return f"{relative:.3g}" if relative < 1e-3 else f"{relative:.1%}"
 
 
 def _listed(causes: Sequence[Cause]) -> str:

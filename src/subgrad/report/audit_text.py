@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from subgrad.audit.result import Audit, Row
@@ -75,9 +76,15 @@ def table(audit: Audit) -> Table:
 
 
 def _plain(audit: Audit) -> str:
-    lines = [list(columns(audit)), *([cells(row)[name] for name in columns(audit)] for row in shown(audit))]
+    return "\n".join(
+        aligned([list(columns(audit)), *([cells(row)[name] for name in columns(audit)] for row in shown(audit))])
+    )
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells, each column as wide as its widest cell."""
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
 
 
 def summary(audit: Audit) -> str:

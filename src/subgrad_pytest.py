@@ -1,0 +1,182 @@
+"""The pytest plugin: a suite under a convention, audited, or compared. Nothing of torch is imported until one is asked for.
+
+It stands beside the package, since importing anything from within `subgrad` imports torch, and pytest loads its plugins
+in every project that happens to have them installed.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import pytest
+
+MARKER = "subgrad(convention): run the test, and fixtures of its scope, under a convention: subgrad('torch-2.13')"
+WATCHING = "subgrad-watching"
+_session: pytest.StashKey[Any] = pytest.StashKey()
+_met: pytest.StashKey[dict[str, Any]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("subgrad", "gradients at points without a derivative (subgrad)")
+    group.addoption("--subgrad", metavar="CONVENTION", help="run the suite under a convention, as in torch-2.13")
+    group.addoption("--subgrad-audit", action="store_true", help="end with a table of the kinks that each test hits")
+    group.addoption(
+        "--subgrad-compare",
+        metavar="NAME,NAME",
+        help="list the tests whose gradients differ between conventions, as in torch-2.13,torch-2.14",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+    convention, compared = config.getoption("--subgrad"), config.getoption("--subgrad-compare")
+    if convention is not None:
+        kept = ExitStack()
+        kept.enter_context(_everywhere(_given("--subgrad", convention)))
+        config.add_cleanup(kept.close)
+    if compared is not None or config.getoption("--subgrad-audit"):
+        given = () if compared is None else _pair("--subgrad-compare", compared)
+        config.pluginmanager.register(Watching(config, given), WATCHING)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    said = [
+        f"{option}={value}"
+        for option in ("--subgrad", "--subgrad-compare")
+        if (value := config.getoption(option)) is not None
+    ]
+    return f"subgrad: {', '.join(said)}" if said else None
+
+
+# What is given, checked.
+
+
+def _given(name: str, text: str) -> Any:
+    from subgrad.cli.arguments import convention
+
+    try:
+        return convention(text)
+    except ArgumentTypeError as error:
+        raise pytest.UsageError(f"{name}={text}: {error}") from None
+
+
+def _pair(name: str, text: str) -> tuple[Any, ...]:
+    """Conventions with commas between them; what single operators do instead follows the one it belongs to."""
+    from subgrad.cli.arguments import split_conventions
+
+    found = tuple(_given(name, each) for each in split_conventions(text))
+    if len(found) < 2:
+        raise pytest.UsageError(f"{name}={text}: give two conventions or more, as in torch-2.13,torch-2.14")
+    return found
+
+
+# A convention in force.
+
+
+@contextmanager
+def _everywhere(convention: Any) -> Iterator[None]:
+    """In this thread whatever is in force around, and in others that begin meanwhile."""
+    from subgrad.apply.scopes import process_default
+    from subgrad.apply.use import set_default
+
+    before = process_default()
+    set_default(convention)
+    try:
+        yield
+    finally:
+        set_default(before)
+
+
+@contextmanager
+def _marked(marker: pytest.Mark) -> Iterator[None]:
+    from subgrad.apply.use import use
+    from subgrad.conventions import Convention
+
+    wrong, chosen = "give one convention, as in subgrad('torch-2.13')", None
+    if len(marker.args) == 1 and not marker.kwargs and isinstance(marker.args[0], str | Convention):
+        try:
+            chosen = use(marker.args[0])
+        except ValueError as error:
+            wrong = str(error)
+    if chosen is None:  # not while tests are collected: of an error there, pytest-xdist tells nothing
+        pytest.fail(f"{_shown(marker)}: {wrong}", pytrace=False)
+    with _everywhere(chosen.convention), chosen:
+        yield
+
+
+def _shown(marker: pytest.Mark) -> str:
+    given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
+    return f"@pytest.mark.subgrad({', '.join(given)})"
+
+
+def _in_force(node: Any) -> AbstractContextManager[None]:
+    """What the marker of a test, or of the class or module that a fixture is made for, says."""
+    marker = node.get_closest_marker("subgrad")
+    return nullcontext() if marker is None else _marked(marker)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(request: Any) -> Any:
+    with _in_force(request.node):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    with _in_force(item):
+        return (yield)
+
+
+# Every test watched.
+
+
+class Watching:
+    """Every test is audited, from its fixtures on, and what it met goes along with its report, from other processes too."""
+
+    def __init__(self, config: pytest.Config, compared: tuple[Any, ...]):
+        self.config, self.compared = config, compared
+        self.met: dict[str, dict[str, Any]] = {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Any:
+        from subgrad.audit import audit
+
+        item.stash[_session] = session = audit(compare=self.compared, every=1, compare_every=1, compare_grad=True)
+        session.__enter__()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Any:
+        from subgrad.report.suite_text import met
+
+        session = item.stash[_session]
+        if not session.has_ended:
+            session.__exit__(None, None, None)
+            item.stash[_met] = met(session.result)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+        report = yield
+        if call.when == "teardown" and _met in item.stash:
+            report.subgrad_met = item.stash[_met]
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if hasattr(report, "subgrad_met"):
+            self.met[report.nodeid] = report.subgrad_met
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        from subgrad.report import suite_text
+
+        tables = {"subgrad: hits": suite_text.hits} if self.config.getoption("--subgrad-audit") else {}
+        if self.compared:
+            names = " and ".join(map(str, self.compared))
+            tables[f"subgrad: gradients under {names}"] = suite_text.changes
+        for title, table in tables.items():
+            terminalreporter.section(title)
+            for line in table(self.met, self.config.getoption("verbose") > 0):
+                terminalreporter.write_line(line)
