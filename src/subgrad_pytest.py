@@ -1,4 +1,4 @@
-"""The pytest plugin: a suite under a convention, audited, or compared. Nothing of torch is imported until one is asked for.
+"""The pytest plugin: a suite under a convention, audited, or compared; torch is imported only if that is asked for.
 
 It stands beside the package, since importing anything from within `subgrad` imports torch, and pytest loads its plugins
 in every project that happens to have them installed.
@@ -134,7 +134,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 
 class Watching:
-    """Every test is audited, from its fixtures on, and what it met goes along with its report, from other processes too."""
+    """Every test is audited, from its fixtures on; what it met goes along with its report, from other processes too."""
 
     def __init__(self, config: pytest.Config, compared: tuple[Any, ...]):
         self.config, self.compared = config, compared
@@ -178,5 +178,5 @@ class Watching:
             tables[f"subgrad: gradients under {names}"] = suite_text.changes
         for title, table in tables.items():
             terminalreporter.section(title)
-            for line in table(self.met, self.config.getoption("verbose") > 0):
+            for line in table(self.met, self.config.get_verbosity() > 0):
                 terminalreporter.write_line(line)

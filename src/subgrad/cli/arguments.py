@@ -71,3 +71,10 @@ def write(path: Path, content: bytes) -> None:
     part = path.with_name(f"{path.name}.part")
     part.write_bytes(content)
     part.replace(path)
+
+
+def of_rank(path: Path) -> Path:
+    """A file for each rank, where torchrun or the like started this process as one of several."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return path
+    return path.with_name(f"{path.stem}.rank{os.environ.get('RANK', '0')}{path.suffix}")

@@ -81,10 +81,8 @@ def changes(tests: Mapping[str, Met], is_verbose: bool) -> Iterator[str]:
             [["test", "size", "entries", "signs", "because of"], *(_row(*each, several) for each in found)]
         )
     compared = sum(one["compared"] > 0 for one in tests.values())
-    yield (
-        f"The gradients of {len({name for name, _ in found}):,} tests depend on it, of {compared:,} that were compared, "
-        f"of {_count(len(tests), 'test')}."
-    )
+    depend = f"The gradients of {_count(len(dict(found)), 'test')} depend on it"
+    yield f"{depend}, of {compared:,} that were compared, of {len(tests):,} in all."
     partly = {name: one["unseen"] for name, one in tests.items() if one["unseen"]}
     for name, unseen in list(partly.items())[: None if is_verbose else 5]:
         yield f"Not seen in {name}: {first_of(unseen)}."
