@@ -9,7 +9,7 @@ import pytest
 from plugin.suite import KINKED, Run, run
 
 # Under --subgrad mean.
-CONVENTIONS = '''
+CONVENTIONS = """
 from kinked import *
 import subgrad
 
@@ -71,8 +71,8 @@ def test_a_use_inside_counts_more():
 
 def test_a_failure_stays_one():
     assert element() == 0.25
-'''
-BAD = '''
+"""
+BAD = """
 import pytest
 
 
@@ -89,8 +89,8 @@ def test_nothing_given():
 @pytest.mark.subgrad("min-norm", "mean")
 def test_too_much_given():
     pass
-'''
-WATCHED = '''
+"""
+WATCHED = """
 from kinked import *
 
 
@@ -135,15 +135,15 @@ def test_that_fails():
 
 def test_that_is_skipped():
     pytest.skip("not today")
-'''
+"""
 # None of the process that pytest begins is of torch.
-BARE = '''
+BARE = """
 import sys
 
 
 def test_nothing_is_imported():
     assert not {"torch", "subgrad", "numpy", "rich"} & set(sys.modules)
-'''
+"""
 
 
 @pytest.fixture

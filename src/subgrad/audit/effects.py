@@ -99,7 +99,7 @@ class Effect:
         return f"{self._difference(changed)} {_not_seen(self.unseen)}".rstrip()
 
     def _difference(self, changed: int) -> str:
-        number = f"{changed:,} of {_plural(len(self.changes), 'parameter')}"
+        number = f"{changed:,} of {plural(len(self.changes), 'parameter')}"
         sentence = f"{_going(self.before, self.after)} changes the gradients of {number}"
         if not self.causes:
             return f"{sentence}{self._said()}. Backward is not deterministic here: some of that may be its own."
@@ -161,5 +161,5 @@ def first_of(unseen: Sequence[str]) -> str:
     return unseen[0] if len(unseen) == 1 else f"{unseen[0]}, and {len(unseen) - 1:,} more"
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from subgrad.audit.call_site import Site
-from subgrad.audit.effects import Cause, Effect, size
+from subgrad.audit.effects import Cause, Effect, plural, size
 
 DEPENDS = "gradient-depends-on-convention"
 NOT_FINITE = "gradient-not-finite"
@@ -90,7 +90,7 @@ def _number(relative: float | None) -> float:
 
 def _finding(effect: Effect, cause: Cause, is_known: bool, fails: bool) -> Finding:
     going = f"going from {effect.before} to {effect.after}"
-    changed = f"{cause.parameters:,} of {len(effect.changes):,} parameters"
+    changed = f"{cause.parameters:,} of {plural(len(effect.changes), 'parameter')}"
     signs = f", {cause.flips:,} entries change sign" if cause.flips else ""
     uncertain = "" if effect.repeats else " Backward is not deterministic here: some of that may be its own."
     changes = f"changes the gradients of {changed} by {size(cause.relative)} of their norm{signs}"

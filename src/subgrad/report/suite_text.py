@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from subgrad.audit.effects import Effect, first_of, size
+from subgrad.audit.effects import Effect, first_of, plural, size
 from subgrad.audit.result import Audit
 from subgrad.report.audit_text import SHOWN, aligned, share
 
@@ -69,7 +69,7 @@ def hits(tests: Mapping[str, Met], is_verbose: bool) -> Iterator[str]:
         yield from aligned([["test", "hits", "entries", "share", "lines", "most of them"], *cells])
     if len(hit) > len(shown):
         yield f"{len(hit) - len(shown):,} more tests hit kinks: -v shows all."
-    yield f"{sum(one['hits'] for one in tests.values()):,} hits, in {len(hit):,} of {_count(len(tests), 'test')}."
+    yield f"{sum(one['hits'] for one in tests.values()):,} hits, in {len(hit):,} of {plural(len(tests), 'test')}."
 
 
 def changes(tests: Mapping[str, Met], is_verbose: bool) -> Iterator[str]:
@@ -81,7 +81,7 @@ def changes(tests: Mapping[str, Met], is_verbose: bool) -> Iterator[str]:
             [["test", "size", "entries", "signs", "because of"], *(_row(*each, several) for each in found)]
         )
     compared = sum(one["compared"] > 0 for one in tests.values())
-    depend = f"The gradients of {_count(len(dict(found)), 'test')} depend on it"
+    depend = f"The gradients of {plural(len(dict(found)), 'test')} depend on it"
     yield f"{depend}, of {compared:,} that were compared, of {len(tests):,} in all."
     partly = {name: one["unseen"] for name, one in tests.items() if one["unseen"]}
     for name, unseen in list(partly.items())[: None if is_verbose else 5]:
@@ -99,7 +99,3 @@ def _row(name: str, change: Met, several: bool) -> list[str]:
         f"{change['flips']:,}",
         ", ".join(change["lines"]),
     ]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
