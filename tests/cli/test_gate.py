@@ -244,6 +244,68 @@ def test_another_pair_of_conventions_is_another_dependence(baseline: Path) -> No
     assert audit("--baseline", "kinks.json", "--compare", "torch-2.13", "min-norm", "train.py") == 3
 
 
+# Gradients that are not finite.
+
+# The gradient of the root is infinite at 0, and so is what the optimizer is given in the first step.
+ROOT = TRAIN.replace("loss(weight)", "(loss(weight + 1) + weight.sqrt().sum() * 1e-3)").replace("lr=0.0", "lr=0.1")
+STEP = 1 + ROOT.splitlines().index("    optimizer.step()")
+
+
+@pytest.mark.parametrize("others", [[], ["--fail-on-change"]])
+def test_a_gradient_that_is_not_finite_fails(
+    folder: Path, others: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "train.py").write_text(ROOT)
+    assert audit("--fail-on-nonfinite", *others, "--github", "--sarif", "subgrad.sarif", "train.py") == 3
+    said = capsys.readouterr()
+    assert said.err.strip().splitlines()[-1] == (
+        f"subgrad: exit code 3: train.py:{STEP}: `SGD` is given gradients that are not finite, in step 1 first: "
+        "of 1 of 1 parameter, of shape [3]."
+    )
+    assert f"::warning file=train.py,line={STEP},title=subgrad::`SGD` is given" in said.out
+    Sarif.model_validate(written(folder))
+    assert [each["ruleId"] for each in written(folder)["runs"][0]["results"]] == ["gradient-not-finite"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_where_gradients_are_finite_both_checks_say_what_they_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert audit("--fail-on-nonfinite", "train.py") == 0
+    assert last_line(capsys) == "subgrad: passed: gradients are finite in 3 steps."
+    assert audit("--fail-on-nonfinite", "--fail-on-change", "--compare", "left", "left", "train.py") == 0
+    both = "gradients are finite in 3 steps; gradients depend on no line, in 3 compared of 3 steps"
+    assert last_line(capsys) == f"subgrad: passed: {both}."
+
+
+SCALED = """
+import torch
+
+weight = torch.zeros(3, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1, fused=FUSED)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(3):
+    optimizer.zero_grad()
+    root = (weight if step == 0 else weight + 1).sqrt()
+    scaler.scale(root.sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_a_gradient_scaler_skips_is_none(
+    folder: Path, fused: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "train.py").write_text(f"FUSED = {fused}\n{SCALED}")
+    assert audit("--fail-on-nonfinite", "train.py") == 0
+    assert last_line(capsys) == "subgrad: passed: gradients are finite in 2 steps."
+
+
+def test_a_gate_that_no_optimizer_reaches_does_not_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.py").write_text(TRAIN.replace("    optimizer.step()", "    pass"))
+    assert audit("--fail-on-nonfinite", "train.py") == 3
+    assert last_line(capsys).endswith("no optimizer has taken a step, so no gradient was looked at.")
+
+
 # What others read.
 
 

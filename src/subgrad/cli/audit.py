@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subgrad.cli.arguments import convention, file, of_rank, takes_convention, whole
-from subgrad.cli.gate import gate_of, judged, needs_comparison, takes_gate
+from subgrad.cli.gate import exit_code, gate_of, needs_comparison, takes_gate
 
 if TYPE_CHECKING:
     from subgrad.audit import Audit, Session
@@ -35,7 +36,7 @@ def add(commands: Any) -> None:
     )
     takes_convention(audit, "torch")
     _takes_files(audit, "subgrad-audit.html")
-    takes_gate(audit)
+    takes_gate(audit, runs=True)
     audit.add_argument("script", help="the Python script")
     audit.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
     audit.set_defaults(command=_audit)
@@ -43,7 +44,7 @@ def add(commands: Any) -> None:
     report = commands.add_parser("report", help="show what subgrad audit --json wrote, several ranks as one")
     report.add_argument("records", type=_record, nargs="+", metavar="RECORD.json", help="one for each rank")
     _takes_files(report)
-    takes_gate(report)
+    takes_gate(report, runs=False)
     report.set_defaults(command=_report)
 
 
@@ -76,43 +77,41 @@ def _record(text: str) -> Audit:
 
 def _report(options: argparse.Namespace) -> int:
     from subgrad.audit import Audit
+    from subgrad.gate import Steps
 
     merged = Audit.merge(options.records)
-    options.has_conventions = bool(merged.compared)
-    gate = gate_of(options)
+    gate = gate_of(options, merged.compared)
     _write(merged, options)
     print(merged)
-    return judged(gate, merged, options, 0) or 0
+    return exit_code(gate, merged, Steps(), options, 0)
 
 
 def _audit(options: argparse.Namespace) -> int:
     from subgrad.apply.use import set_default
+    from subgrad.gate import Steps, looked_at
     from subgrad.script import run_script
 
     session = _session(options)
-    options.has_conventions = bool(session.compared)
-    gate = gate_of(options)
+    gate = gate_of(options, session.compared)
     set_default(options.convention)
     for name in ("html", "json"):  # the script may go to another folder
         path = getattr(options, name)
         setattr(options, name, path and path.absolute())
     stopped: SystemExit | None = None
     try:
-        with session:
-            code: Any = run_script(options.script, options.arguments, command="audit")
+        with looked_at() if gate.nonfinite else nullcontext(Steps()) as steps, session:
+            own: Any = run_script(options.script, options.arguments, command="audit")
     except SystemExit as asked:
-        stopped, code = asked, asked.code
+        stopped, own = asked, asked.code
     finally:  # however the script ended: what was recorded is kept
         _clear()
         _show(session.result, options)
-    failed = judged(gate, session.result, options, code)
-    if stopped is None:
-        return failed or code
-    if not failed:
+    code = exit_code(gate, session.result, steps, options, own)
+    if stopped is not None and code is own:
         raise stopped
-    if isinstance(code, str):  # what Python prints for a SystemExit that nobody catches
-        print(code, file=sys.stderr)
-    return failed
+    if stopped is not None and isinstance(own, str):  # what Python prints for a SystemExit that nobody catches
+        print(own, file=sys.stderr)
+    return code
 
 
 def _session(options: argparse.Namespace) -> Session:

@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,16 @@ from subgrad.cli.arguments import file, of_rank, write
 
 if TYPE_CHECKING:
     from subgrad.audit import Audit
-    from subgrad.gate import Baseline, Gate
+    from subgrad.gate import Baseline, Gate, Steps, Verdict
 
 FAILED = 3  # the exit code; scripts mostly end with 1 or 2 where they fail themselves
 
 
-def takes_gate(command: argparse.ArgumentParser) -> None:
+def takes_gate(command: argparse.ArgumentParser, runs: bool) -> None:
     gate = command.add_argument_group("gate", f"exit code {FAILED} and a line that says why; else the script's own")
     gate.add_argument("--fail-on-change", action="store_true", help="fail if gradients differ between the conventions")
+    if runs:
+        gate.add_argument("--fail-on-nonfinite", action="store_true", help="fail if a gradient is infinite or nan")
     gate.add_argument(
         "--tolerance",
         type=_ratio,
@@ -35,7 +38,7 @@ def takes_gate(command: argparse.ArgumentParser) -> None:
     )
     gate.add_argument("--sarif", type=file, metavar="FILE", help="write them as SARIF 2.1.0, for code scanners")
     gate.add_argument("--github", action="store_true", help="print them as annotations, for GitHub's runner")
-    command.set_defaults(refuse=command.error)
+    command.set_defaults(refuse=command.error, fail_on_nonfinite=False)
 
 
 def _ratio(text: str) -> float:
@@ -66,7 +69,7 @@ def needs_comparison(options: argparse.Namespace) -> bool:
     return bool(options.fail_on_change or options.baseline or options.write_baseline)
 
 
-def gate_of(options: argparse.Namespace) -> Gate:
+def gate_of(options: argparse.Namespace, compared: Collection[object]) -> Gate:
     """The gate that was asked for, with the folder from which files are named, wherever the script goes."""
     from subgrad.gate import Gate
 
@@ -74,42 +77,45 @@ def gate_of(options: argparse.Namespace) -> Gate:
     if options.tolerance is not None and not is_change:
         options.refuse("--tolerance is how much gradients may change: add --fail-on-change or --baseline FILE")
     for name in ("sarif", "github"):
-        if getattr(options, name) and not options.has_conventions:
+        if getattr(options, name) and not compared and not options.fail_on_nonfinite:
             options.refuse(f"--{name} shows lines on which gradients depend: add --fail-on-change")
     options.root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
     for name in ("sarif", "write_baseline"):
         path = getattr(options, name)
         setattr(options, name, path and path.absolute())
-    return Gate(is_change, options.tolerance or 0.0, options.baseline)
+    compares, tolerance = needs_comparison(options), options.tolerance or 0.0
+    return Gate(compares, is_change, options.fail_on_nonfinite, tolerance, options.baseline)
 
 
-def judged(gate: Gate, audit: Audit, options: argparse.Namespace, code: Any) -> int | None:
-    """Show what was found; the exit code if the gate fails, else None."""
-    from subgrad.gate import Baseline, nothing_compared
-    from subgrad.report.annotations import annotation
-    from subgrad.report.sarif import sarif
-
-    verdict = gate.judge(audit)
-    why = verdict.why
-    if not audit.effects and needs_comparison(options):
-        # Of a script that fails before anything can be compared, its own code says more.
-        why = nothing_compared(audit) if code in (0, None) else ""
-    elif options.write_baseline is not None:
-        Baseline.of(verdict.findings, options.write_baseline).write(_place(options.write_baseline))
-    if options.sarif is not None:
-        exit_code = FAILED if why else code if isinstance(code, int) else int(code is not None)
-        text = sarif(audit, verdict.findings, options.root, gate.baseline is not None, exit_code)
-        write(_place(options.sarif), text.encode())
+def exit_code(gate: Gate, audit: Audit, steps: Steps, options: argparse.Namespace, own: Any) -> Any:
+    """Show what was found; the exit code of a gate that fails, else that of the script."""
+    verdict = gate.judge(audit, steps, ended_well=own in (0, None))
+    code = FAILED if verdict.why else own
+    _write(verdict, gate, audit, options, code)
     if options.github:
+        from subgrad.report.annotations import annotation
+
         for finding in verdict.findings:
             if not finding.is_known:
                 print(annotation(finding, options.root), flush=True)
-    if why:
-        print(f"subgrad: exit code {FAILED}: {why}.", file=sys.stderr)
-        return FAILED
-    if verdict.passed:
+    if verdict.why:
+        print(f"subgrad: exit code {FAILED}: {verdict.why}.", file=sys.stderr)
+    elif verdict.passed:
         print(f"subgrad: passed: {verdict.passed}.", file=sys.stderr)
-    return None
+    return code
+
+
+def _write(verdict: Verdict, gate: Gate, audit: Audit, options: argparse.Namespace, code: Any) -> None:
+    if options.write_baseline is not None and audit.effects:
+        from subgrad.gate import Baseline
+
+        Baseline.of(verdict.findings, options.write_baseline).write(_place(options.write_baseline))
+    if options.sarif is not None:
+        from subgrad.report.sarif import sarif
+
+        number = code if isinstance(code, int) else int(code is not None)  # as Python ends with it
+        text = sarif(audit, verdict.findings, options.root, gate.baseline is not None, number)
+        write(_place(options.sarif), text.encode())
 
 
 def _place(path: Path) -> Path:

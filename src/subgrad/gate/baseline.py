@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 
-from subgrad.gate.findings import Finding, Line, line_of
+from subgrad.gate.findings import DEPENDS, Finding, Line, line_of
 
 FORMAT = "subgrad.baseline/1"
 INSTALLED = ("site-packages", "dist-packages")
@@ -84,7 +84,7 @@ class Baseline:
     def of(cls, findings: Iterable[Finding], path: Path) -> Baseline:
         """Of what was found, to be written beside the code."""
         root = path.absolute().parent
-        return cls(root, Counter(Key.of(line_of(each), root) for each in findings))
+        return cls(root, Counter(Key.of(line_of(each), root) for each in findings if each.rule == DEPENDS))
 
     def write(self, path: Path) -> None:
         """A key in each entry, in an order that does not depend on the run, so that a diff shows what changed."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
-from subgrad.audit.effects import first_of
+from subgrad.audit.effects import first_of, plural
 from subgrad.audit.result import Audit
 from subgrad.gate.baseline import Baseline
 from subgrad.gate.findings import Finding, dependences, line_of
+from subgrad.gate.not_finite import Steps
 
 
 @dataclass(frozen=True)
@@ -30,44 +32,62 @@ class Gate:
     """What a run has to keep to.
 
     Attributes:
-        change: gradients do not depend on the convention.
-        tolerance: by how much they may, as a norm over that of the gradients.
-        baseline: the lines on which they may.
+        compares: gradients are compared, whether they may differ or not.
+        change: they do not depend on the convention.
+        nonfinite: those that optimizers are given are finite.
+        tolerance: by how much they may change, as a norm over that of the gradients.
+        baseline: the lines on which they may depend.
     """
 
+    compares: bool = False
     change: bool = False
+    nonfinite: bool = False
     tolerance: float = 0.0
     baseline: Baseline | None = None
 
-    def judge(self, audit: Audit) -> Verdict:
-        lines = {line_of(each) for each in dependences(audit.effects)}
+    def judge(self, audit: Audit, steps: Steps, ended_well: bool) -> Verdict:
+        """The verdict on what was compared, and on the steps of optimizers, of a script that ended well or did not."""
+        broken = steps.findings if self.nonfinite else ()
+        findings = (*broken, *self._dependences(audit))
+        why = _why([each for each in findings if each.fails])
+        if not why and ended_well:  # a script that has failed says itself why nothing was looked at
+            why = self._looked_at_nothing(audit, steps)
+        return Verdict(findings, why, "" if why else self._passed(audit, steps, findings))
+
+    def _dependences(self, audit: Audit) -> list[Finding]:
+        lines = [line_of(each) for each in dependences(audit.effects)]
         known = set() if self.baseline is None else self.baseline.known(lines)
-        findings = tuple(dependences(audit.effects, known, self.tolerance))
-        if not self.change:
-            return Verdict(findings)
-        failing = [each for each in findings if each.fails]
-        if failing:
-            return Verdict(findings, _why(failing))
-        return Verdict(findings, passed=self._passed(audit, findings) if audit.effects else "")
+        return dependences(audit.effects, known, self.tolerance if self.change else inf)
 
-    def _passed(self, audit: Audit, findings: Sequence[Finding]) -> str:
-        compared = len({effect.step for effect in audit.effects})
-        known = sum(each.is_known for each in findings)
-        small = len(findings) - known
-        said = "gradients depend on no line" if not findings else "gradients depend on no new line"
-        parts = [f"{known:,} known"] * bool(known) + [f"{small:,} within the tolerance"] * bool(small)
-        apart = f" ({', '.join(parts)})" if parts else ""
-        unseen = f"; not seen: {first_of(audit.unseen)}" if audit.unseen else ""
-        return f"{said}{apart}, in {compared:,} compared of {audit.steps:,} steps{unseen}"
+    def _looked_at_nothing(self, audit: Audit, steps: Steps) -> str:
+        """A check that has checked nothing must not pass."""
+        if self.nonfinite and not steps.taken:
+            return "no optimizer has taken a step, so no gradient was looked at"
+        if self.compares and not audit.effects:
+            return audit.verdicts[0].rstrip(".") if audit.verdicts else "these audits have compared no gradients"
+        return ""
+
+    def _passed(self, audit: Audit, steps: Steps, findings: Sequence[Finding]) -> str:
+        said = [f"gradients are finite in {plural(steps.taken, 'step')}"] if self.nonfinite else []
+        if self.change and audit.effects:
+            compared = len({effect.step for effect in audit.effects})
+            number = f"in {compared:,} compared of {plural(audit.steps, 'step')}"
+            unseen = f"; not seen: {first_of(audit.unseen)}" if audit.unseen else ""
+            said.append(f"gradients depend on no {_apart(findings)}, {number}{unseen}")
+        return "; ".join(said)
 
 
-def nothing_compared(audit: Audit) -> str:
-    """Why a check that has checked nothing does not pass."""
-    return audit.verdicts[0].rstrip(".") if audit.verdicts else "No gradients were compared: no conventions were named"
+def _apart(findings: Sequence[Finding]) -> str:
+    """No line at all, or none but for those that may."""
+    known = sum(each.is_known for each in findings)
+    small = len(findings) - known
+    may = [f"{known:,} known"] * bool(known) + [f"{small:,} within the tolerance"] * bool(small)
+    return f"new line ({', '.join(may)})" if may else "line"
 
 
 def _why(failing: Sequence[Finding]) -> str:
-    first = max(failing, key=lambda each: float("inf") if each.relative is None else each.relative)
-    more = len(failing) - 1
-    others = f" (and {more:,} more {'line' if more == 1 else 'lines'})" if more else ""
-    return f"{first.site}: {first.message.rstrip('.')}{others}"
+    if not failing:
+        return ""
+    first = max(failing, key=lambda each: inf if each.relative is None else each.relative)
+    more = f" (and {plural(len(failing) - 1, 'more line')})" if failing[1:] else ""
+    return f"{first.site}: {first.message.rstrip('.')}{more}"
