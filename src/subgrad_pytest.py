@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 MARKER = "subgrad(convention): run the test, and fixtures of its scope, under a convention: subgrad('torch-2.13')"
 WATCHING = "subgrad-watching"
-_session: pytest.StashKey[Any] = pytest.StashKey()
 _met: pytest.StashKey[dict[str, Any]] = pytest.StashKey()
 
 
@@ -75,10 +74,12 @@ def _pair(name: str, text: str) -> tuple[Any, ...]:
 
 # A convention in force.
 
+_around: list[Any] = []  # the suite's own convention, while that of a marker is in force
+
 
 @contextmanager
 def _everywhere(convention: Any) -> Iterator[None]:
-    """In this thread whatever is in force around, and in others that begin meanwhile."""
+    """The default of the process, which holds in threads that begin meanwhile as well."""
     from subgrad.apply.scopes import process_default
     from subgrad.apply.use import set_default
 
@@ -91,31 +92,41 @@ def _everywhere(convention: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _marked(marker: pytest.Mark) -> Iterator[None]:
-    from subgrad.apply.use import use
-    from subgrad.conventions import Convention
+def _in_force(node: Any) -> Iterator[None]:
+    """What the marker of a test says, or of the class or module that a fixture is made for."""
+    marker = node.get_closest_marker("subgrad")
+    if marker is None and not _around:
+        yield
+        return
 
-    wrong, chosen = "give one convention, as in subgrad('torch-2.13')", None
+    from subgrad.apply.scopes import active
+    from subgrad.apply.use import use
+
+    # A fixture that a marked test asks for may be of a module that is not marked.
+    chosen = _around[0] if marker is None else _of(marker)
+    _around.append(active())
+    try:
+        with _everywhere(chosen), use(chosen):
+            yield
+    finally:
+        _around.pop()
+
+
+def _of(marker: pytest.Mark) -> Any:
+    """The convention that a marker names. A wrong one fails its test.
+
+    Not the session, while tests are collected: of an error there in a worker, pytest-xdist says nothing.
+    """
+    from subgrad.conventions import Convention, convention
+
+    wrong = "give one convention, as in subgrad('torch-2.13')"
     if len(marker.args) == 1 and not marker.kwargs and isinstance(marker.args[0], str | Convention):
         try:
-            chosen = use(marker.args[0])
+            return convention(marker.args[0])
         except ValueError as error:
             wrong = str(error)
-    if chosen is None:  # not while tests are collected: of an error there, pytest-xdist tells nothing
-        pytest.fail(f"{_shown(marker)}: {wrong}", pytrace=False)
-    with _everywhere(chosen.convention), chosen:
-        yield
-
-
-def _shown(marker: pytest.Mark) -> str:
     given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
-    return f"@pytest.mark.subgrad({', '.join(given)})"
-
-
-def _in_force(node: Any) -> AbstractContextManager[None]:
-    """What the marker of a test, or of the class or module that a fixture is made for, says."""
-    marker = node.get_closest_marker("subgrad")
-    return nullcontext() if marker is None else _marked(marker)
+    pytest.fail(f"@pytest.mark.subgrad({', '.join(given)}): {wrong}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -139,24 +150,33 @@ class Watching:
     def __init__(self, config: pytest.Config, compared: tuple[Any, ...]):
         self.config, self.compared = config, compared
         self.met: dict[str, dict[str, Any]] = {}
+        self.session: Any = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Any:
         from subgrad.audit import audit
 
-        item.stash[_session] = session = audit(compare=self.compared, every=1, compare_every=1, compare_grad=True)
-        session.__enter__()
+        self.session = audit(compare=self.compared, every=1, compare_every=1, compare_grad=True)
+        self.session.__enter__()
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Any:
         from subgrad.report.suite_text import met
 
-        session = item.stash[_session]
-        if not session.has_ended:
-            session.__exit__(None, None, None)
-            item.stash[_met] = met(session.result)
+        if self._end():
+            item.stash[_met] = met(self.session.result)
         return (yield)
+
+    def pytest_sessionfinish(self) -> None:
+        self._end()  # of a test that ended the session, and was not torn down
+
+    def _end(self) -> bool:
+        """End the audit of a test; whether there was one."""
+        if self.session is None or self.session.has_ended:
+            return False
+        self.session.__exit__(None, None, None)
+        return True
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:

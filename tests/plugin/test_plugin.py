@@ -21,6 +21,11 @@ def of_module():
     return element()
 
 
+@pytest.fixture(scope="module")
+def of_module_too():
+    return element()
+
+
 @pytest.fixture
 def of_test():
     before = element()
@@ -35,6 +40,11 @@ def test_the_suite_is_under_the_convention(of_module, of_test):
 @pytest.mark.subgrad("torch-2.13")
 def test_a_marker_is_for_one_test_and_its_fixtures(of_module, of_test):
     assert (of_module, of_test, element()) == (0.5, 1.0, 1.0)
+
+
+@pytest.mark.subgrad("torch-2.13")
+def test_a_fixture_of_a_module_that_is_not_marked_is_not_under_it(request):
+    assert (request.getfixturevalue("of_module_too"), element()) == (0.5, 1.0)
 
 
 def test_what_a_marker_chose_has_ended():
@@ -171,7 +181,7 @@ def test_without_the_plugin_its_options_are_unknown_and_its_marker_is_nobodys(fo
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_a_suite_and_a_test_run_under_their_conventions(folder: Path, workers: tuple[str, ...]) -> None:
     done = of(folder, CONVENTIONS, "--strict-markers", "--subgrad", "mean", *workers)
-    assert done.outcomes == {"passed": 7, "failed": 1}, done.out
+    assert done.outcomes == {"passed": 8, "failed": 1}, done.out
     assert "FAILED test_suite.py::test_a_failure_stays_one - assert 0.5 == 0.25" in done.out
     assert "subgrad: --subgrad=mean" in done.out
 
