@@ -198,5 +198,5 @@ class Watching:
             tables[f"subgrad: gradients under {names}"] = suite_text.changes
         for title, table in tables.items():
             terminalreporter.section(title)
-            for line in table(self.met, self.config.get_verbosity() > 0):
+            for line in table(self.met, (self.config.getoption("verbose") or 0) > 0):
                 terminalreporter.write_line(line)
