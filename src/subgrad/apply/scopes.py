@@ -96,6 +96,10 @@ def is_chosen_inside() -> bool:
     return TracingContext.try_get() is not None and bool(_entered())
 
 
+def process_default() -> Convention:
+    return _default
+
+
 def set_process_default(convention: Convention) -> None:
     global _default
     _default = convention

@@ -135,11 +135,11 @@ def responsible(
 
 
 def _cause(line: Line, graph: Graph, before: Gradients, after: Gradients, alone: bool) -> Cause:
-    changes, _ = changed(list(graph.parameters), before, after)
+    changes, relative = changed(list(graph.parameters), before, after)
     changes = [change for change in changes if change.differ]
     site, operator = line
     differing, flips = sum(each.differ for each in changes), sum(each.flips for each in changes)
-    return Cause(site, operator, len(changes), differing, flips, alone)
+    return Cause(site, operator, len(changes), differing, flips, alone, relative)
 
 
 def differ(one: Gradients, other: Gradients) -> bool:

@@ -33,7 +33,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Cause:
-    """A call site that changes gradients when it alone is switched or, if not ``alone``, together with the others."""
+    """A call site that changes gradients when it alone is switched or, if not ``alone``, together with the others.
+
+    Attributes:
+        relative: the norm of what it changes over that of the gradients, of all parameters; None where that is 0.
+    """
 
     site: Site
     operator: str
@@ -41,6 +45,7 @@ class Cause:
     differ: int
     flips: int
     alone: bool = True
+    relative: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class Effect:
         return f"{self._difference(changed)} {_not_seen(self.unseen)}".rstrip()
 
     def _difference(self, changed: int) -> str:
-        number = f"{changed:,} of {_plural(len(self.changes), 'parameter')}"
+        number = f"{changed:,} of {plural(len(self.changes), 'parameter')}"
         sentence = f"{_going(self.before, self.after)} changes the gradients of {number}"
         if not self.causes:
             return f"{sentence}{self._said()}. Backward is not deterministic here: some of that may be its own."
@@ -134,6 +139,13 @@ def _going(before: str, after: str) -> str:
     return f"Going from {before} to {after}"
 
 
+def size(relative: float | None) -> str:
+    """The norm of a difference over that of the gradients, in words."""
+    if relative is None:
+        return "from 0 or not finite"
+    return f"{relative:.3g}" if relative < 1e-3 else f"{relative:.1%}"
+
+
 def _listed(causes: Sequence[Cause]) -> str:
     named = [f"{cause.site} (`{cause.operator}`)" for cause in causes]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
@@ -149,5 +161,5 @@ def first_of(unseen: Sequence[str]) -> str:
     return unseen[0] if len(unseen) == 1 else f"{unseen[0]}, and {len(unseen) - 1:,} more"
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -60,6 +60,7 @@ class Session:
             ends with ``optimizer.step()``, with several optimizers when each of them has stepped, or where
             ``audit.step()`` is called.
         compare_every: compare in one step of so many; ten times ``every`` if not given.
+        compare_grad: compare where ``torch.autograd.grad`` is called as well, as tests and physics-informed losses do.
         ulps: count also what is within so many units in the last place of a kink.
         listeners: called after every step with its number and what it met, if it was recorded; see `subgrad.loggers`.
     """
@@ -71,6 +72,7 @@ class Session:
         compare: Sequence[str | Convention] = (),
         every: int = EVERY,
         compare_every: int | None = None,
+        compare_grad: bool = False,
         ulps: int = 0,
         listeners: Iterable[Listener] = (),
     ):
@@ -79,6 +81,7 @@ class Session:
             raise ValueError(f"compare={list(map(str, self.compared))}: give two conventions or more.")
         self.every = _whole("every", every, 1)
         self.compare_every = 10 * every if compare_every is None else _whole("compare_every", compare_every, 1)
+        self.compare_grad = compare_grad
         self.ulps = _whole("ulps", ulps, 0)
         self.listeners = list(listeners)
         self._modules = Modules(model)
@@ -181,7 +184,7 @@ class Session:
             try:
                 self._look_at(run, site)
             except Exception as error:  # what cannot be walked by us; the program's own backward still can
-                self._recording.miss(f"gradients at {site} could not be compared: {error}")
+                self._recording.miss(f"gradients at {site} could not be compared: {_first_line(error)}")
             finally:
                 self._recording.is_on, here.current = True, was
         return True
@@ -201,9 +204,9 @@ class Session:
             recording.notes[f"{name} has a backward of its own: kinks inside it are not counted"] = None
         if board is None:
             return
-        if run.accumulates and not hidden:
+        if (run.accumulates or self.compare_grad) and not hidden:
             self._compare(run, site, walked, board)
-        if board.lines and run.is_inner:
+        if board.lines and (run.is_recorded if self.compare_grad else run.is_inner):
             recording.miss(INNER.format(site))
 
     def _compare(self, run: Backward, site: Site, walked: list[Any], board: Switchboard) -> None:
@@ -214,9 +217,7 @@ class Session:
             return self._recording.miss(f"gradients at {site} could not be compared: {reason}")
         for words in graphs.unwatched(walked, board.made):
             self._recording.miss(f"in the graph of {site}, {words}")
-        reached = {id(each) for each in run.inputs}
-        ends = [each for each in graphs.leaves(run.tensors, walked) if not reached or id(each) in reached]
-        parameters, unseen = _named(ends, self._modules.parameters()), tuple(self._recording.missed)
+        parameters, unseen = _named(_ends(run, walked), self._modules.parameters()), tuple(self._recording.missed)
         graph = Graph(run.tensors, run.cotangents, parameters, board, walked, unseen)
         self._effects += effects(graph, self.compared, self._steps, site)
 
@@ -265,10 +266,23 @@ class Session:
         return self.result._repr_html_()
 
 
+def _first_line(error: Exception) -> str:
+    """Of what may go on for a page."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
 def _whole(name: str, number: int, least: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ValueError(f"{name}={number!r}: give a whole number from {least} on.")
     return number
+
+
+def _ends(run: Backward, walked: list[Any]) -> list[Tensor]:
+    """What the gradients are of: leaves, or what was asked for."""
+    if not run.accumulates:
+        return list({id(each): each for each in run.inputs if isinstance(each, Tensor)}.values())
+    reached = {id(each) for each in run.inputs}
+    return [each for each in graphs.leaves(run.tensors, walked) if not reached or id(each) in reached]
 
 
 def _named(tensors: Sequence[Tensor], known: Mapping[int, str]) -> dict[str, Tensor]:

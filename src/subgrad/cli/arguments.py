@@ -29,6 +29,17 @@ def convention(text: str) -> Convention:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def split_conventions(text: str) -> list[str]:
+    """``torch-2.13,min-norm,relu=1.0`` as ``torch-2.13`` and ``min-norm,relu=1.0``."""
+    found: list[str] = []
+    for part in text.split(","):
+        if found and ("=" in part or part == "surrogate"):
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
+
 def _override(text: str) -> tuple[str, str | float]:
     operator, equals, choice = text.partition("=")
     if not equals:
@@ -60,3 +71,10 @@ def write(path: Path, content: bytes) -> None:
     part = path.with_name(f"{path.name}.part")
     part.write_bytes(content)
     part.replace(path)
+
+
+def of_rank(path: Path) -> Path:
+    """A file for each rank, where torchrun or the like started this process as one of several."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return path
+    return path.with_name(f"{path.stem}.rank{os.environ.get('RANK', '0')}{path.suffix}")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subgrad.cli.arguments import convention, file, takes_convention, whole
+from subgrad.cli.arguments import convention, file, of_rank, takes_convention, whole
+from subgrad.cli.gate import exit_code, gate_of, needs_comparison, takes_gate
 
 if TYPE_CHECKING:
-    from subgrad.audit import Audit
+    from subgrad.audit import Audit, Session
 
 COMPARED = ("torch-2.13", "torch-2.14")
 
@@ -35,6 +36,7 @@ def add(commands: Any) -> None:
     )
     takes_convention(audit, "torch")
     _takes_files(audit, "subgrad-audit.html")
+    takes_gate(audit, runs=True)
     audit.add_argument("script", help="the Python script")
     audit.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
     audit.set_defaults(command=_audit)
@@ -42,6 +44,7 @@ def add(commands: Any) -> None:
     report = commands.add_parser("report", help="show what subgrad audit --json wrote, several ranks as one")
     report.add_argument("records", type=_record, nargs="+", metavar="RECORD.json", help="one for each rank")
     _takes_files(report)
+    takes_gate(report, runs=False)
     report.set_defaults(command=_report)
 
 
@@ -74,51 +77,70 @@ def _record(text: str) -> Audit:
 
 def _report(options: argparse.Namespace) -> int:
     from subgrad.audit import Audit
+    from subgrad.gate import Steps
 
     merged = Audit.merge(options.records)
+    gate = gate_of(options, merged.compared)
     _write(merged, options)
     print(merged)
-    return 0
+    return exit_code(gate, merged, Steps(), options, 0)
 
 
 def _audit(options: argparse.Namespace) -> int:
     from subgrad.apply.use import set_default
-    from subgrad.audit import audit
+    from subgrad.gate import Steps, looked_at
     from subgrad.script import run_script
 
+    session = _session(options)
+    gate = gate_of(options, session.compared)
     set_default(options.convention)
-    given = {"every": options.every, "compare_every": options.compare_every, "compare": options.compare}
-    settings = {name: value for name, value in given.items() if value is not None}
-    session = audit(ulps=options.ulps, listeners=[_progress], **settings)
     for name in ("html", "json"):  # the script may go to another folder
         path = getattr(options, name)
         setattr(options, name, path and path.absolute())
+    stopped: SystemExit | None = None
     try:
-        with session:
-            return run_script(options.script, options.arguments, command="audit")
+        with looked_at() if gate.nonfinite else nullcontext(Steps()) as steps, session:
+            own: Any = run_script(options.script, options.arguments, command="audit")
+    except SystemExit as asked:
+        stopped, own = asked, asked.code
     finally:  # however the script ended: what was recorded is kept
         _clear()
-        found = session.result
-        if found.rows or found.steps or found.notes:
-            _write(found, options)
-            print(found, file=sys.stderr)
-        else:
-            print("subgrad audit: no operator with a kink was differentiated.", file=sys.stderr)
+        _show(session.result, options)
+    code = exit_code(gate, session.result, steps, options, own)
+    if stopped is not None and code is own:
+        raise stopped
+    if stopped is not None and isinstance(own, str):  # what Python prints for a SystemExit that nobody catches
+        print(own, file=sys.stderr)
+    return code
+
+
+def _session(options: argparse.Namespace) -> Session:
+    """The audit that was asked for. A gate looks at every step, if not told otherwise: those that run in CI are few."""
+    from subgrad.audit import audit
+
+    given = {"every": options.every, "compare_every": options.compare_every, "compare": options.compare}
+    if needs_comparison(options):
+        every = options.every or 1
+        defaults = {"every": every, "compare_every": every, "compare": COMPARED, "compare_grad": True}
+        given = {**defaults, **{name: value for name, value in given.items() if value is not None}}
+    settings = {name: value for name, value in given.items() if value is not None}
+    return audit(ulps=options.ulps, listeners=[_progress], **settings)
+
+
+def _show(found: Audit, options: argparse.Namespace) -> None:
+    if found.rows or found.steps or found.notes:
+        _write(found, options)
+        print(found, file=sys.stderr)
+    else:
+        print("subgrad audit: no operator with a kink was differentiated.", file=sys.stderr)
 
 
 def _write(audit: Audit, options: argparse.Namespace) -> None:
     for path, write in ((options.html, audit.to_html), (options.json, audit.to_json)):
         if path is not None:
-            place = _of_rank(path)
+            place = of_rank(path)
             write(place)
             print(f"written: {place}", file=sys.stderr)
-
-
-def _of_rank(path: Path) -> Path:
-    """A file for each rank, where torchrun or the like started this process as one of several."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
-        return path
-    return path.with_name(f"{path.stem}.rank{os.environ.get('RANK', '0')}{path.suffix}")
 
 
 def _progress(step: int, met: Mapping[str, float]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from subgrad.audit.effects import plural
 from subgrad.audit.result import Audit, Row
 
 if TYPE_CHECKING:
@@ -75,9 +77,15 @@ def table(audit: Audit) -> Table:
 
 
 def _plain(audit: Audit) -> str:
-    lines = [list(columns(audit)), *([cells(row)[name] for name in columns(audit)] for row in shown(audit))]
+    return "\n".join(
+        aligned([list(columns(audit)), *([cells(row)[name] for name in columns(audit)] for row in shown(audit))])
+    )
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells, each column as wide as its widest cell."""
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
 
 
 def summary(audit: Audit) -> str:
@@ -86,8 +94,8 @@ def summary(audit: Audit) -> str:
     lines = {(row.site.file, row.site.line) for row in met}
     entries = sum(row.total.entries for row in audit.rows)
     said = [
-        f"{audit.hits:,} hits among {entries:,} entries, in {_count(len(lines), 'line')}, "
-        f"in {len(audit.recorded):,} recorded of {_count(audit.steps, 'step')}{_of_ranks(audit)}."
+        f"{audit.hits:,} hits among {entries:,} entries, in {plural(len(lines), 'line')}, "
+        f"in {len(audit.recorded):,} recorded of {plural(audit.steps, 'step')}{_of_ranks(audit)}."
     ]
     if len(met) > SHOWN:
         said.append(f"{len(met) - SHOWN} more kinks were hit: to_html() shows all.")
@@ -102,7 +110,3 @@ def noted(audit: Audit) -> list[str]:
 
 def _of_ranks(audit: Audit) -> str:
     return f" on {audit.ranks} ranks" if audit.ranks > 1 else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
