@@ -18,7 +18,6 @@ ELSEWHERE = {
     "_thnn_fused_gru_cell": "on GPUs",
     "_embedding_bag_forward_only": "called where only the weights of samples are differentiated, see test_groups",
     "linalg_eig": "refused where values repeat, see test_spectra_vectors",
-    "linalg_qr": "refused where the matrix has not full rank, see test_every_row",
     "fake_quantize_per_tensor_affine_cachemask": "refused wherever it is met",
     "fake_quantize_per_channel_affine_cachemask": "refused wherever it is met",
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": "refused wherever it is met",

@@ -253,19 +253,14 @@ class Steep(Jumping):
     """The rule of kinks that have no one-sided value or slope, or none that is known: refused."""
 
     def hits(self, call: Call, tol: float) -> Tensor | bool:
-        found = [kink.hits(call.arguments).any() for kink in _finite(call)]
+        found = [kink.hits(call.arguments).any() for kink in call.op.kinks if kink.applies(call.arguments)]
         return torch.stack(found).any() if found else False
 
     def decide(self, call: Call, at: Decide) -> None:
         with values():
-            for kink in _finite(call):
-                if bool(kink.hits(call.arguments).any()):
+            for kink in call.op.kinks:
+                if kink.applies(call.arguments) and bool(kink.hits(call.arguments).any()):
                     raise Refused(f"{kink.name} at {here()}: {_why(kink)} where {kink.words}.")
-
-
-def _finite(call: Call) -> list[Kink]:
-    """The kinks that exist for a call, at finite values: what becomes infinite there is seen by its value."""
-    return [kink for kink in call.op.kinks if not kink.is_infinite and kink.applies(call.arguments)]
 
 
 def _why(kink: Kink) -> str:

@@ -17,7 +17,7 @@ from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.operator_certificate import MANY, decided_entries
 from subgrad.clarke.engine.passes import Decide, Rule, is_differentiated
 from subgrad.kinks import Kink
-from subgrad.kinks.sets import Ball, Jump, Slopes, Ties
+from subgrad.kinks.sets import Ball, Jump, Pole, Slopes, Ties
 
 # Operators whose slopes are all 0 or 1: a byte holds one.
 FLAT = ("maximum", "minimum", "fmax", "fmin", "clamp_min.Tensor", "clamp_max.Tensor", "clamp.Tensor")
@@ -120,7 +120,8 @@ class WithoutForwardMode(Pointwise):
 
 
 def _applying(call: Call) -> list[Kink]:
-    return [kink for kink in call.op.kinks if not kink.is_infinite and kink.applies(call.arguments)]
+    # An infinite slope decides nothing: values tell.
+    return [kink for kink in call.op.kinks if not isinstance(kink.set, Pole) and kink.applies(call.arguments)]
 
 
 def _is_complex(argument: Any) -> bool:

@@ -28,7 +28,7 @@ from subgrad.clarke.rules.piecewise_linear import BENT, Bent
 from subgrad.clarke.rules.pointwise import Pointwise, WithoutForwardMode
 from subgrad.kinks import KINKS
 from subgrad.kinks.jumps import SURROGATE
-from subgrad.kinks.sets import Jump, Set
+from subgrad.kinks.sets import Jump, Pole, Set
 from subgrad.kinks.table import COMPOSITES
 
 
@@ -39,9 +39,7 @@ def rules() -> dict[str, Rule]:
     found["copysign.Tensor"] = Copysign()
     for op in KINKS.overloads:
         if op not in found and op not in COMPOSITES:
-            rule = OF_KINKS.get(
-                op, _where_it_jumps([kink.set for kink in KINKS.of_overload(op) if not kink.is_infinite])
-            )
+            rule = OF_KINKS.get(op, _where_it_jumps(op, [kink.set for kink in KINKS.of_overload(op)]))
             found |= {op: rule} if rule is not None else {}
     found |= {op: Comparison() for op in COMPARISONS}
     found |= {op: rule for op, rule in BESIDE_KINKS.items() if exists(op)}
@@ -53,10 +51,13 @@ def rules_of_others() -> dict[str, Rule]:
     return {kink.op: WithoutForwardMode() for kink in KINKS.added}
 
 
-def _where_it_jumps(sets: list[Set]) -> Rule | None:
-    """The rule of an operator that no other is written for, by what the table says of its kinks: none if there are none
-    at finite values."""
-    if not sets:
+# Infinite slopes that end the search for branches; of others the values tell, which are infinite or end there.
+ROOTS = ("sqrt", "rsqrt", "pow.Tensor_Scalar", "pow.Tensor_Tensor")
+
+
+def _where_it_jumps(op: str, sets: list[Set]) -> Rule | None:
+    """The rule of an operator that no other is written for, by what the table says of its kinks."""
+    if op not in ROOTS and all(isinstance(each, Pole) for each in sets):
         return None
     if SURROGATE in sets:
         return Surrogate()
