@@ -38,8 +38,9 @@ ALLOWED: dict[str, set[str]] = {
     "audit": AUDIT,
     "loggers": {*AUDIT, "loggers"},
     "survey": SURVEY,
+    "explain": {*AUDIT, "clarke", "survey", "explain"},
     "bench": BENCH,
-    "report": {*SURVEY, *BENCH, *AUDIT, "report"},
+    "report": {*SURVEY, *BENCH, *AUDIT, "explain", "report"},
     "script": set(),
     "cli": {*ALL, ROOT},
     "__init__": {*APPLY, "kernels", "functional", "nn", "clarke", "audit", "loggers"},
@@ -210,6 +211,7 @@ def imported() -> dict[str, Any]:
         "subgrad.clarke",
         "subgrad.audit",
         "subgrad.loggers",
+        "subgrad.explain",
     ],
 )
 def test_import_leaves_alone(imported: dict[str, Any], module: str) -> None:
