@@ -23,6 +23,7 @@ NEARBY, STEP = 32, 2.0**-10  # points at which the values of both are compared, 
 SAME = 1e-9
 
 SIDES = ("A", "B")
+_INSTALLED_FIRST = tuple(sorted(RULES, key=lambda name: (name != INSTALLED, not name.startswith("torch-"))))
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Difference:
     entries: tuple[int, int]
     nearby: int
     hits: tuple[tuple[Hit, ...], tuple[Hit, ...]]
+    gradients: tuple[Mapping[str, Gradient], Mapping[str, Gradient]]
     agree: tuple[str, ...]
     reasons: tuple[Reason, ...]
     own: tuple[Own, Own]
@@ -134,10 +136,18 @@ def difference(
         entries=(one.evaluation.entries, other.evaluation.entries),
         nearby=_same_nearby(one, other),
         hits=(_hits(one, runs[0]), _hits(other, runs[1])),
+        gradients=(
+            {name: gradient(each) for name, each in runs[0].items()},
+            {name: gradient(each) for name, each in runs[1].items()},
+        ),
         agree=tuple(convention for convention in RULES if convention not in differing),
         reasons=reasons,
         own=(own(one), own(other)),
     )
+
+
+def _gradients(runs: Mapping[str, Run]) -> dict[str, Gradient]:
+    return {convention: gradient(each) for convention, each in runs.items()}
 
 
 def _hits(subject: Subject, runs: Mapping[str, Run]) -> tuple[Hit, ...]:
@@ -161,11 +171,12 @@ def _same_nearby(one: Subject, other: Subject) -> int:
 
 def _reasons(subjects: Sequence[Subject], runs: Sequence[Mapping[str, Run]]) -> Iterator[Reason]:
     """One for each difference that there is, of the conventions that have it."""
-    found = {convention: _gaps(gradient(runs[0][convention]), gradient(runs[1][convention])) for convention in RULES}
+    one, other = map(_gradients, runs)
+    found = {convention: _gaps(one[convention], other[convention]) for convention in RULES}
     reference = next((convention for convention, gaps in found.items() if not gaps), None)
     written = {name: repr(gaps) for name, gaps in found.items()}  # in which nan is equal to nan
-    for text in dict.fromkeys(written[name] for name in (INSTALLED, *RULES) if found[name]):
-        conventions = tuple(name for name in RULES if written[name] == text)
+    for text in dict.fromkeys(written[name] for name in _INSTALLED_FIRST if found[name]):
+        conventions = tuple(name for name in _INSTALLED_FIRST if written[name] == text)
         gaps = found[conventions[0]]
         if reference is None:
             yield Reason(conventions, gaps, None, (), False, False)

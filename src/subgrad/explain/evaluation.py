@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from subgrad.explain import language
-from subgrad.explain.expression import Expression, Mistake, is_of_torch, path
+from subgrad.explain.expression import Expression
+from subgrad.explain.parsing import Mistake, is_of_torch, path
 
 MOST_ENTRIES = 2**20  # of a result
 MOST_PRODUCTS = 2**24  # of the sizes of what is multiplied

@@ -7,17 +7,16 @@ is refused with its place. What is left is walked in `evaluation`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from subgrad.explain import language
+from subgrad.explain.parsing import Mistake, is_of_torch, mistake, parsed, path
 from subgrad.kinks.kink import unknown
 
-LONGEST = 2000  # characters
 DEEPEST = 100  # parts inside of each other
 LARGEST_WHOLE = 2**16  # whole numbers in calls: they are sizes and places, not values
-SHOWN = 66  # characters of a mistaken text, which fit a line of 80
 MOST_BITS = 1024  # of a whole number that is computed: a power must not run for years
 
 Number = int | float
@@ -25,23 +24,6 @@ ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Po
 SIGNS = (ast.UAdd, ast.USub, ast.Invert)
 COMPARISONS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq)
 SEEN = "an expression sees torch, F and the inputs that --at names"
-
-
-class Mistake(ValueError):  # noqa: N818
-    """What is wrong with an expression or a point, and where in it."""
-
-    def __init__(self, text: str, start: int, end: int, why: str):
-        self.text, self.start, self.end, self.why = text, start, end, why
-        super().__init__(f"{why}\n{_pointed_at(text, start, end)}")
-
-
-def _pointed_at(text: str, start: int, end: int) -> str:
-    """The text, or the part of a long one that matters, with carets under the place."""
-    first = max(0, min(start - SHOWN // 3, len(text) - SHOWN))
-    before = "... " if first else ""
-    shown = f"{before}{text[first : first + SHOWN]}{' ...' if first + SHOWN < len(text) else ''}"
-    carets = "^" * max(1, min(end, first + SHOWN) - start)
-    return f"  {shown}\n  {' ' * (len(before) + start - first)}{carets}"
 
 
 @dataclass(frozen=True)
@@ -78,41 +60,6 @@ class Expression:
 
     def mistake(self, node: ast.AST, why: str) -> Mistake:
         return mistake(self.text, node, why)
-
-
-def mistake(text: str, node: ast.AST, why: str) -> Mistake:
-    start = getattr(node, "col_offset", 0)
-    return Mistake(text, start, getattr(node, "end_col_offset", None) or len(text), why)
-
-
-def parsed(text: str, longest: int = LONGEST) -> ast.expr:
-    """The tree of a text that is one expression in one line."""
-    if len(text) > longest:
-        raise Mistake(text, longest, len(text), f"{len(text):,} characters: {longest:,} are the most.")
-    strange = next((place for place, letter in enumerate(text) if not " " <= letter <= "~"), None)
-    if strange is not None:
-        shown = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
-        raise Mistake(shown, strange, strange + 1, f"{text[strange]!r}: write it in one line of plain ASCII.")
-    try:
-        return ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        start = min(max((error.offset or 1) - 1, 0), len(text))
-        raise Mistake(text, start, start + 1, f"This is not an expression of Python: {error.msg}.") from None
-    except (ValueError, MemoryError, RecursionError):
-        raise Mistake(text, 0, len(text), "This is too deep to be read.") from None
-
-
-def path(node: ast.AST) -> str | None:
-    """``"torch.linalg.norm"`` for names with dots between them; None for anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
-
-
-def is_of_torch(full: str | None) -> bool:
-    return full is not None and full.partition(".")[0] in ("torch", "F")
 
 
 class _Check:
@@ -279,8 +226,12 @@ class _Check:
     def computed(self, node: ast.BinOp, op: ast.operator, one: Number, other: Number) -> Number:
         if type(op) not in _OF_NUMBERS:
             raise self.refuse(node, f"{_called(op)} is for tensors, not for numbers.")
-        are_whole = isinstance(one, int) and isinstance(other, int)
-        if isinstance(op, ast.Pow) and are_whole and abs(one).bit_length() * abs(other) > MOST_BITS:
+        if (
+            isinstance(op, ast.Pow)
+            and isinstance(one, int)
+            and isinstance(other, int)
+            and _bits(one, other) > MOST_BITS
+        ):
             raise self.refuse(node, "This power is too large.")
         try:
             found = _OF_NUMBERS[type(op)](one, other)
@@ -358,6 +309,12 @@ _WORDS = {
 }
 
 
+def _bits(base: Number, exponent: Number) -> int:
+    """Of a power of whole numbers, at most; others are of one size."""
+    are_whole = isinstance(base, int) and isinstance(exponent, int)
+    return base.bit_length() * abs(exponent) if are_whole else 0
+
+
 def _called(node: ast.AST) -> str:
     kind = type(node).__name__
     return _WORDS.get(kind, f"`{kind.lower()}`")
@@ -366,12 +323,3 @@ def _called(node: ast.AST) -> str:
 def _unknown_function(name: str, known: list[str]) -> str:
     message = unknown("function", name, known).partition(" Known: ")[0]
     return f"{message} It is not among those that an expression may call: see docs/explain.md."
-
-
-def calls(tree: ast.expr) -> Iterator[ast.expr]:
-    """The parts that torch computes, the inner ones first."""
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.expr):
-            yield from calls(child)
-    if isinstance(tree, ast.Call | ast.BinOp | ast.UnaryOp | ast.Compare):
-        yield tree

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from math import inf, isinf, nan
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from subgrad.explain.expression import DEEPEST, Mistake, mistake, parsed
+from subgrad.explain.expression import DEEPEST
+from subgrad.explain.parsing import Mistake, mistake, parsed
 
 LONGEST = 100_000  # characters
 TAKEN = ("torch", "F")
@@ -55,7 +57,7 @@ def _tensor(text: str, start: int, dtype: torch.dtype) -> Tensor:
     return made
 
 
-def _numbers(text: str, node: ast.expr, depth: int) -> float | list[object]:
+def _numbers(text: str, node: ast.expr, depth: int) -> Any:
     if isinstance(node, ast.List | ast.Tuple) and depth < DEEPEST:
         rows = [_numbers(text, each, depth + 1) for each in node.elts]
         if len({_shape(row) for row in rows}) > 1:
@@ -67,7 +69,7 @@ def _numbers(text: str, node: ast.expr, depth: int) -> float | list[object]:
         return -number if isinstance(node.op, ast.USub) else number
     if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
         return inf if node.id == "inf" else nan
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
         return _float(text, node, node.value)
     raise mistake(text, node, "A point holds numbers, inf and nan, and lists of them.")
 

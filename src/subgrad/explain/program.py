@@ -269,7 +269,7 @@ def own(subject: Subject) -> Own:
     except clarke.Refused as error:
         return Own(refused=without_lines(str(error), [subject.expression]))
     gradients = tuple(_by_name(subject, each.gradient) for each in found)
-    first = found[0]
+    first = next(iter(found))
     if least is None:
         return Own(gradients, kinks=first.kinks, extrapolated=first.extrapolated)
     return Own(gradients, _by_name(subject, least.element), least.convex, first.kinks, first.extrapolated)

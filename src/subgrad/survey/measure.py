@@ -87,6 +87,13 @@ class Place:
             return _finding(self.kink, self.call, self.differentiated, convention(like))
         return _joint_finding(JointCall(self.kink, self.call), convention(like))
 
+    def element(self, like: str | Convention) -> Measured | None:
+        """What a convention returns here in reverse mode; None where torch has no derivative."""
+        with use(convention(like)):
+            if self.kink.op in KINKS.entrywise:
+                return _measure(reverse_mode, self.kink.op, self.call, self.differentiated)
+            return _linear(JointCall(self.kink, self.call).reverse)
+
 
 def places() -> Iterator[Place]:
     """Where the survey measures: every kink at every sample that meets it."""
@@ -213,7 +220,8 @@ def reverse_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
     torch.manual_seed(0)
     leaves = {name: call[name].clone().requires_grad_() for name in differentiated}
     out = call_by_name(op, {**call, **leaves})
-    found = torch.autograd.grad(out, list(leaves.values()), torch.tensor(cotangent).to(out), materialize_grads=True)
+    # Given as an argument, the cotangent would have torch import its symbolic shapes, which takes a second.
+    found = torch.autograd.grad(out * torch.tensor(cotangent).to(out), list(leaves.values()), materialize_grads=True)
     return [float(grad) for grad in found]
 
 
