@@ -311,8 +311,7 @@ _WORDS = {
 
 def _bits(base: Number, exponent: Number) -> int:
     """Of a power of whole numbers, at most; others are of one size."""
-    are_whole = isinstance(base, int) and isinstance(exponent, int)
-    return base.bit_length() * abs(exponent) if are_whole else 0
+    return base.bit_length() * abs(exponent) if isinstance(base, int) and isinstance(exponent, int) else 0
 
 
 def _called(node: ast.AST) -> str:
