@@ -19,7 +19,7 @@ from subgrad.kinks.kink import ALIASES, unknown, user_name
 from subgrad.kinks.overloads import qualified
 from subgrad.kinks.sets import Jump, Slopes
 from subgrad.survey import Finding, Place, places
-from subgrad.survey.measure import Measured
+from subgrad.survey.finding import Measured
 
 TELLING = 3  # distinct elements: one of torch's, and both sides or the middle
 HOMES = ("torch.nn.functional.", "torch.linalg.", "torch.special.", "torch.", "F.", "aten::")

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from subgrad.survey.measure import Finding, Measured
+from subgrad.survey.finding import Finding, Measured
 
 WIDTH = 80
 SHOWN = 4

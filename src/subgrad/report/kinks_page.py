@@ -12,7 +12,7 @@ from subgrad.kinks.composites import THROUGH
 from subgrad.kinks.conditions import WORDS
 from subgrad.report.elements import both_modes, call, verdict
 from subgrad.report.repro import NOTES
-from subgrad.survey.measure import Finding
+from subgrad.survey.finding import Finding
 
 PAGE = """# Every kink of the table
 
