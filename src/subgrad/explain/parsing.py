@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 
 LONGEST = 2000  # characters
 SHOWN = 66  # characters of a mistaken text, which fit a line of 80
@@ -39,7 +40,9 @@ def parsed(text: str, longest: int = LONGEST) -> ast.expr:
         shown = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
         raise Mistake(shown, strange, strange + 1, f"{text[strange]!r}: write it in one line of plain ASCII.")
     try:
-        return ast.parse(text, mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python has an opinion on numbers that end in letters
+            return ast.parse(text, mode="eval").body
     except SyntaxError as error:
         start = min(max((error.offset or 1) - 1, 0), len(text))
         raise Mistake(text, start, start + 1, f"This is not an expression of Python: {error.msg}.") from None

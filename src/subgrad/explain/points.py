@@ -58,14 +58,17 @@ def _tensor(text: str, start: int, dtype: torch.dtype) -> Tensor:
 
 
 def _numbers(text: str, node: ast.expr, depth: int) -> Any:
-    if isinstance(node, ast.List | ast.Tuple) and depth < DEEPEST:
+    if depth > DEEPEST:
+        raise mistake(text, node, f"More than {DEEPEST} parts inside of each other.")
+    if isinstance(node, ast.List | ast.Tuple):
         rows = [_numbers(text, each, depth + 1) for each in node.elts]
         if len({_shape(row) for row in rows}) > 1:
             raise mistake(text, node, "These rows are not of one length.")
         return rows
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        number = _numbers(text, node.operand, DEEPEST)
-        assert isinstance(number, float), "nothing deeper"
+        number = _numbers(text, node.operand, depth + 1)
+        if isinstance(number, list):
+            raise mistake(text, node, "A sign is for a number, not for a list.")
         return -number if isinstance(node.op, ast.USub) else number
     if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
         return inf if node.id == "inf" else nan
