@@ -32,11 +32,13 @@ TEXTS = (
     "torch.max(w, 1)[0]", "w.sort(dim=0, descending=True).values", "torch.topk(w, 2, dim=1).values.sum()",
     "w.amax(dim=(0, 1))", "w.sum(dim=0, keepdim=True)", "torch.stack([x, y], dim=1)", "torch.cat([x, y])",
     "torch.linalg.norm(w, ord='fro')", "w.norm(p=1)", "torch.linalg.svdvals(w)", "torch.linalg.vector_norm(x, ord=3)",
-    "torch.special.xlogy(y, y)", "F.l1_loss(x, y, reduction='sum')", "F.softmax(w, dim=-1)", "F.gelu(x, approximate='tanh')",
+    "torch.special.xlogy(y, y)", "F.l1_loss(x, y, reduction='sum')", "F.softmax(w, dim=-1)",
+    "F.gelu(x, approximate='tanh')",
     "((F.relu(x @ w) @ w - 1)**2).sum()", "torch.cdist(w, w, p=1.0)", "x.abs().sqrt()", "torch.hypot(x, y)",
     "w.reshape(-1)", "w.reshape((9,))", "w.flatten()[3:]", "torch.frexp(x).mantissa", "torch.aminmax(x).min",
     "torch.full_like(x, 2)", "torch.zeros_like(x) + x", "x.detach() * x", "torch.quantile(x, 0.5)",
-    "torch.linalg.eigh(w + w.T).eigenvalues", "torch.linalg.slogdet(w).logabsdet", "F.cross_entropy(w, torch.tensor([0, 1, 2]))",
+    "torch.linalg.eigh(w + w.T).eigenvalues", "torch.linalg.slogdet(w).logabsdet",
+    "F.cross_entropy(w, torch.tensor([0, 1, 2]))",
     "torch.scatter_reduce(x, 0, torch.tensor([0, 0, 1]), y, 'amax')", "1e400 * s", "x.true_divide(y + 1)", "True * x",
 )  # fmt: skip
 

@@ -52,8 +52,8 @@ HOSTILE = {
     "dict of torch": "torch.__dict__['load']",
     "getattr of torch": "torch.__getattr__('load')",
     "methodcaller": "operator.methodcaller('relu_')(x)",
-    "full-width letters": "ｘ.ｄａｔａ",
-    "confusable name": "tоrch.load('x')",
+    "full-width letters": "\uff58.\uff44\uff41\uff54\uff41",
+    "confusable name": "t\u043erch.load('x')",
     # modules
     "import": "__import__('os').system('touch hostile')",
     "import statement": "import os",
@@ -148,8 +148,8 @@ HOSTILE = {
     "very deep lists": "torch.tensor(" + "[" * 150 + "1" + "]" * 150 + ")",
 }  # fmt: skip
 
-# Python tells a hook of all that it runs, opens, imports or starts. To parse is "compile"; to ask for a signature, which is
-# done before here, reads attributes.
+# Python tells a hook of all that it runs, opens, imports or starts. To parse is "compile"; to ask for a signature reads
+# attributes, and is done before.
 IGNORED = ("compile", "builtins.id")
 for _function in (*language.FUNCTIONS.values(), *language.METHODS.values()):
     language.parameters(_function)
@@ -245,16 +245,14 @@ def test_what_is_no_point_is_refused(at: str) -> None:
         point([at])
 
 
-PIECES = (
-    "x", "y", "torch", "F", ".", ".", "(", ")", "(", ")", "[", "]", ",", "=", "*", "**", "+", "-", "@", ":", "0", "1e9",
-    "relu", "clamp", "load", "data", "__class__", "__globals__", "tensor", "linalg", "norm", "min", "dim", "lambda", "if",
-    "else", "for", "in", ":=", "'a'", "f'{x}'", "{", "}", "not", "and", "<", "==", "~", "&", "None", "True", "...", "T",
-)  # fmt: skip
-ALLOWED = {
-    ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.keyword, ast.Subscript, ast.Slice, ast.List, ast.Tuple, ast.BinOp,
-    ast.UnaryOp, ast.Compare, ast.IfExp, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow,
-    ast.MatMult, ast.BitAnd, ast.BitOr, ast.UAdd, ast.USub, ast.Invert, ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq,
-}  # fmt: skip
+PIECES = """
+    x y torch F . . ( ) ( ) [ ] , = * ** + - @ : 0 1e9 relu clamp load data __class__ __globals__ tensor linalg norm min
+    dim lambda if else for in := 'a' f'{x}' { } not and < == ~ & None True ... T
+""".split()  # noqa: SIM905
+ALLOWED = {getattr(ast, name) for name in """
+    Constant Name Attribute Call keyword Subscript Slice List Tuple BinOp UnaryOp Compare IfExp Load Add Sub Mult Div
+    FloorDiv Mod Pow MatMult BitAnd BitOr UAdd USub Invert Gt GtE Lt LtE Eq NotEq
+""".split()}  # fmt: skip  # noqa: SIM905
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")

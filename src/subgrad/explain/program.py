@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
@@ -268,8 +269,10 @@ def own(subject: Subject) -> Own:
         least = clarke.min_norm(function, argnums=numbers)(*arguments) if len(found) > 1 else None
     except clarke.Refused as error:
         return Own(refused=without_lines(str(error), [subject.expression]))
-    gradients = tuple(_by_name(subject, each.gradient) for each in found)
     first = next(iter(found))
+    if not isfinite(float(first.value)):
+        return Own(refused=f"Its value is {float(first.value)} here.")
+    gradients = tuple(_by_name(subject, each.gradient) for each in found)
     if least is None:
         return Own(gradients, kinks=first.kinks, extrapolated=first.extrapolated)
     return Own(gradients, _by_name(subject, least.element), least.convex, first.kinks, first.extrapolated)
