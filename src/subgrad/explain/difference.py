@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isclose, isfinite, isnan
 
 import torch
 from torch import Tensor
 
 from subgrad.conventions import RULES
+from subgrad.explain.evaluation import Evaluation
 from subgrad.explain.numbers import Index, Numbers
 from subgrad.explain.program import INSTALLED, Gradient, Hit, Own, Subject, gradient, hit, hits, own
 from subgrad.explain.watch import Inputs, Met, Run, Switch
@@ -20,7 +22,7 @@ from subgrad.kinks.sets import Jump
 
 AT_ONCE = 64  # entries of a call that are switched one by one; of more, all at once
 NEARBY, STEP = 32, 2.0**-10  # points at which the values of both are compared, and how far away they are
-SAME = 1e-9
+SAME = 1e-9  # relative, of numbers that sums in another order may have made differ; more in dtypes that hold less
 
 SIDES = ("A", "B")
 _INSTALLED_FIRST = tuple(sorted(RULES, key=lambda name: (name != INSTALLED, not name.startswith("torch-"))))
@@ -155,24 +157,26 @@ def _hits(subject: Subject, runs: Mapping[str, Run]) -> tuple[Hit, ...]:
 
 
 def _same_nearby(one: Subject, other: Subject) -> int:
-    """At how many points nearby two expressions have the same value."""
+    """At how many points nearby two expressions have the same value, in double precision."""
     generator = torch.Generator().manual_seed(0)
+    wide = [Evaluation(subject.expression, list(subject.inputs)) for subject in (one, other)]
     same = 0
     for _ in range(NEARBY):
-        moved = [
-            each + STEP * (2 * torch.rand(each.shape, generator=generator, dtype=torch.float64) - 1).to(each)
-            for each in one.inputs.values()
-        ]
+        moves = (
+            2 * torch.rand(each.shape, generator=generator, dtype=torch.float64) - 1 for each in one.inputs.values()
+        )
+        moved = [each.double() + STEP * move for each, move in zip(one.inputs.values(), moves, strict=True)]
         with torch.no_grad():
-            values = [subject.evaluation.first(*moved) for subject in (one, other)]
+            values = [evaluation.first(*moved) for evaluation in wide]
         same += bool(torch.isclose(values[0], values[1], rtol=SAME, atol=SAME, equal_nan=True))
     return same
 
 
 def _reasons(subjects: Sequence[Subject], runs: Sequence[Mapping[str, Run]]) -> Iterator[Reason]:
     """One for each difference that there is, of the conventions that have it."""
+    tolerance = _Tolerance.of(subjects[0].dtype, runs)
     one, other = map(_gradients, runs)
-    found = {convention: _gaps(one[convention], other[convention]) for convention in RULES}
+    found = {convention: _gaps(one[convention], other[convention], tolerance) for convention in RULES}
     reference = next((convention for convention, gaps in found.items() if not gaps), None)
     written = {name: repr(gaps) for name, gaps in found.items()}  # in which nan is equal to nan
     for text in dict.fromkeys(written[name] for name in _INSTALLED_FIRST if found[name]):
@@ -187,23 +191,36 @@ def _reasons(subjects: Sequence[Subject], runs: Sequence[Mapping[str, Run]]) -> 
         for in_turn in (False, True):
             listed = [_causes(*pair, conventions[0], in_turn) for pair in pairs]
             first, second = (sum((move for _, move in each), torch.zeros_like(wanted)) for each in listed)
-            is_complete = torch.allclose(first - second, wanted, rtol=SAME, atol=SAME, equal_nan=True)
+            is_complete = not any(map(tolerance.differ, (first - second).tolist(), wanted.tolist()))
             if is_complete:
                 break
         causes = tuple(cause for each in listed for cause, _ in each)
         yield Reason(conventions, gaps, reference, causes, in_turn, is_complete)
 
 
-def _gaps(first: Gradient, second: Gradient) -> tuple[Gap, ...]:
+@dataclass(frozen=True)
+class _Tolerance:
+    """How far equal numbers may be apart, where they are sums in another order."""
+
+    relative: float
+    absolute: float
+
+    @classmethod
+    def of(cls, dtype: torch.dtype, runs: Sequence[Mapping[str, Run]]) -> _Tolerance:
+        rounding = torch.finfo(dtype).eps
+        entries = torch.cat([each.flat().double() for by_convention in runs for each in by_convention.values()])
+        largest = max((abs(each) for each in entries.tolist() if isfinite(each)), default=0.0)
+        return cls(max(SAME, 8 * rounding), 64 * rounding * largest)
+
+    def differ(self, one: float, other: float) -> bool:
+        if one == other or (isnan(one) and isnan(other)):
+            return False
+        return not isclose(one, other, rel_tol=self.relative, abs_tol=self.absolute)
+
+
+def _gaps(first: Gradient, second: Gradient, tolerance: _Tolerance) -> tuple[Gap, ...]:
     pairs = ((name, index, one, second[name][index]) for name in first for index, one in first[name].items())
-    return tuple(Gap(name, index, one, other) for name, index, one, other in pairs if _differ(one, other))
-
-
-def _differ(one: float, other: float) -> bool:
-    """By more than sums in another order do."""
-    return not bool(
-        torch.isclose(*torch.tensor([one, other], dtype=torch.float64), rtol=SAME, atol=SAME, equal_nan=True)
-    )
+    return tuple(Gap(name, index, one, other) for name, index, one, other in pairs if tolerance.differ(one, other))
 
 
 def _causes(side: str, subject: Subject, before: Run, convention: str, in_turn: bool) -> list[tuple[Cause, Tensor]]:

@@ -64,12 +64,13 @@ def _here(found: Operator) -> str:
 
 def _row(row: Row, column: str | None) -> Iterator[str]:
     given = ", ".join(f"{name}={value}" for name, value in row.arguments.items())
-    yield from (f"  {place}" for place in row.places[:-1])
+    for place in row.places[:-1]:
+        yield from wrapped(place, "  ")
     last = f"  {row.places[-1]}{f', for {given}' if given else ''}"
     if len(last) < PLACE:
         yield from wrapped(row.set, last.ljust(PLACE))
     else:
-        yield last
+        yield from wrapped(last.strip(), "  ")
         yield from wrapped(row.set, " " * PLACE)
     if len(row.picks) == 1 and not row.constant:
         yield from wrapped(ALL, f"    {element(row.picks[0].element)}  ")
