@@ -7,6 +7,7 @@ expression.
 from __future__ import annotations
 
 import ast
+import builtins
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -230,7 +231,8 @@ _PARTS: Mapping[type[ast.expr], Callable[..., Any]] = {
     ast.Compare: Evaluation._comparison,
     ast.IfExp: Evaluation._choice,
 }
-_GLOBALS: dict[str, Any] = {"__name__": "expression", "__builtins__": {}}
+# With Python's builtins, which torch asks the calling frame for when it imports something; no expression reaches them.
+_GLOBALS: dict[str, Any] = {"__name__": "expression", "__builtins__": builtins}
 
 
 def _apply(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -134,6 +134,7 @@ def run(
     ends = [*(leaves[name] for name in wrt), *outs.values()]
     if value.requires_grad:
         found = torch.autograd.grad(value, ends, allow_unused=True, materialize_grads=True)
+        found = [torch.empty(each.shape, dtype=each.dtype).copy_(each) for each in found]  # some zeros have no memory
     else:
         found = [torch.zeros_like(each) for each in ends]
     gradients = dict(zip(wrt, found, strict=False))

@@ -53,7 +53,7 @@ def summary(findings: Sequence[Finding]) -> str:
     changed = sum(map(is_changed, findings))
     like = findings[0].convention if findings else "the convention"
     return (
-        f"{_count(len(findings), 'place')}: torch {torch.__version__} keeps its documented rule at {kept} "
+        f"{count(len(findings), 'place')}: torch {torch.__version__} keeps its documented rule at {kept} "
         f"and breaks it at {broken}; {jumps} are jumps or infinite slopes, where there is no rule. "
         f"{like} changes what torch returns at {changed}."
     )
@@ -85,7 +85,7 @@ def _names(title: str, findings: Sequence[Finding]) -> Iterator[Line]:
 
 def _title(title: str, findings: Sequence[Finding]) -> Iterator[Line]:
     operators = len({each.operator for each in findings})
-    yield Line(f"{title} ({_count(len(findings), 'place')}, {_count(operators, 'operator')})", TITLE)
+    yield Line(f"{title} ({count(len(findings), 'place')}, {count(operators, 'operator')})", TITLE)
 
 
 def _upgrade(findings: Sequence[Finding]) -> Iterator[Line]:
@@ -99,7 +99,7 @@ def _upgrade(findings: Sequence[Finding]) -> Iterator[Line]:
         yield Line("")
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -159,10 +159,10 @@ def differences(found: Sequence[Change], before: str, after: str, looked_at: int
 
     yield from _grouped(found, shown)
     if not found:
-        places = _count(looked_at, "place")
+        places = count(looked_at, "place")
         yield from (Line(line) for line in wrapped(f"{before} and {after} take the same elements at all of {places}."))
         return
     yield Line("")
     operators = len({change.operator for change in found})
-    counts = f"{_count(len(found), 'place')} of {looked_at}, of {_count(operators, 'operator')}"
+    counts = f"{count(len(found), 'place')} of {looked_at}, of {count(operators, 'operator')}"
     yield from (Line(line) for line in wrapped(f"{before} and {after} differ at {counts}."))

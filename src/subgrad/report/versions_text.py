@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from subgrad.report.elements import both_modes, wrapped
-from subgrad.report.survey_text import CHANGED, TITLE, Line, place
+from subgrad.report.survey_text import CHANGED, TITLE, Line, count, place
 from subgrad.survey.finding import Finding
 from subgrad.survey.versions import Measurement
 
@@ -76,7 +76,7 @@ def _place(findings: Findings, measured: Sequence[Measurement]) -> Iterator[Line
 
 def _summary(measured: Measurement) -> str:
     kept = Counter(finding.keeps_rule for finding in measured.findings)
+    places = count(len(measured.findings), "place")
     return (
-        f"torch {measured.version}: {len(measured.findings)} places, its documented rule is kept at {kept[True]} "
-        f"and broken at {kept[False]}."
+        f"torch {measured.version}: {places}, its documented rule is kept at {kept[True]} and broken at {kept[False]}."
     )
