@@ -67,12 +67,23 @@ class TestSurvey:
         assert (hypot["reverse"], hypot["chosen"]) == ({"self": "nan", "other": "nan"}, {"self": 0.0, "other": 0.0})
 
     def test_as_text_names_every_operator(self, survey_text: str) -> None:
-        rows = [line.split("│")[1] for line in survey_text.splitlines() if line.startswith("│")]
-        named = {match[1] for row in rows if (match := re.match(r" (\w+)", row))}
-        assert set(subgrad.kinks.names) <= named
+        assert set(subgrad.kinks.names) <= set(re.findall(r"\w+", survey_text))
+
+    def test_as_text_fits_80_columns(self, survey_text: str) -> None:
+        assert max(map(len, survey_text.splitlines())) <= 80
+
+    def test_as_text_begins_with_what_breaks_the_rule(self, survey_text: str, findings: list[dict[str, Any]]) -> None:
+        broken = [finding for finding in findings if finding["keeps_rule"] is False]
+        operators = {finding["operator"] for finding in broken}
+        title = f"Breaks its documented rule ({len(broken)} places, {len(operators)} operators)"
+        assert survey_text.startswith(title)
+        section = survey_text.partition("\n\n")[0].splitlines()
+        assert [line for line in section[1:] if not line.startswith(" ")] == list(
+            dict.fromkeys(finding["operator"] for finding in broken)
+        )
 
     def test_as_text_counts_what_the_json_holds(self, survey_text: str, findings: list[dict[str, Any]]) -> None:
-        said = " ".join(survey_text.rpartition("┘")[2].split())
+        said = " ".join(survey_text.rpartition("\n\n")[2].split())
         kept = Counter(finding["keeps_rule"] for finding in findings)
         modes = (("chosen", "reverse"), ("chosen_forward", "forward"))
         changed = sum(any(finding[ours] != finding[torchs] for ours, torchs in modes) for finding in findings)

@@ -1,29 +1,52 @@
-"""``subgrad survey``: what torch returns at every kink."""
+"""``subgrad survey``: what torch returns at every kink, here, under two conventions, or in several of its versions."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from typing import Any
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subgrad.cli.arguments import takes_convention
+from subgrad.cli.arguments import convention, takes_convention
 from subgrad.kinks import KINKS
+
+if TYPE_CHECKING:
+    from subgrad.report.survey_text import Line
+    from subgrad.survey import Place
+    from subgrad.survey.versions import Measurement
 
 
 def add(commands: Any) -> None:
     survey = commands.add_parser(
         "survey", help="what the installed torch returns at every kink, and whether that keeps its rule"
     )
+    survey.add_argument("operators", nargs="*", type=_operator, metavar="OPERATOR", help="these alone (default: all)")
     form = survey.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for machines: one list of findings")
+    form.add_argument("--broken", action="store_true", help="only where torch breaks its documented rule")
+    form.add_argument(
+        "--diff",
+        nargs=2,
+        type=convention,
+        metavar=("NAME", "NAME"),
+        help="only where two conventions differ, as in --diff torch-2.13 torch-2.14",
+    )
+    form.add_argument(
+        "--torch",
+        type=_versions,
+        metavar="VERSION[,VERSION...]",
+        help="real versions beside each other, each in an environment that is made once and kept",
+    )
     form.add_argument(
         "--repro", type=_operator, metavar="OP", help="an issue report for each overload of OP that breaks the rule"
     )
+    survey.add_argument("--json", action="store_true", help="for machines: one list")
     takes_convention(survey)
-    survey.set_defaults(command=_survey)
+    survey.set_defaults(command=_survey, parser=survey)
 
 
 def _operator(text: str) -> str:
@@ -36,44 +59,154 @@ def _operator(text: str) -> str:
     return name
 
 
+def _versions(text: str) -> list[str]:
+    from subgrad.survey.environments import VERSION
+
+    wrong = next((each for each in text.split(",") if not VERSION.fullmatch(each)), None)
+    if wrong is not None:
+        raise argparse.ArgumentTypeError(f"{wrong!r} is no version of torch: write them as in 2.13.0,2.14.1")
+    return list(dict.fromkeys(text.split(",")))
+
+
 def _survey(options: argparse.Namespace) -> int:
+    if options.repro:
+        if options.json or options.operators:
+            options.parser.error("argument --repro: is text, and of the operator that it names")
+        return _repro(options.repro)
+    if options.torch:
+        return _real(options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says of some operators that they are new, or old
+        return _diff(options) if options.diff else _here(options)
+
+
+def _here(options: argparse.Namespace) -> int:
+    from subgrad.report.survey_text import details, overview, summary
+
+    found = [place.finding(options.convention) for place in _watched(_places(options.operators), options)]
+    shown = [each for each in found if each.keeps_rule is False] if options.broken else found
+    if options.json:
+        print(json.dumps([each.to_dict() for each in shown], indent=2))
+        return 0
+    _print(details(shown) if options.operators or options.broken else overview(shown))
+    if shown:
+        print()
+    _print_wrapped(summary(found))
+    return 0
+
+
+def _places(operators: Sequence[str]) -> list[Place]:
     from subgrad.survey import places
 
-    if options.repro:
-        return _repro(options.repro)
-    if options.json:
-        print(json.dumps([place.finding(options.convention).to_dict() for place in places()], indent=2))
-        return 0
+    kinks = [kink for name in operators for kink in KINKS[name]]
+    return [place for place in places() if not operators or place.kink in kinks]
+
+
+def _watched(places: list[Place], options: argparse.Namespace) -> Iterable[Place]:
+    """The places, with a bar on a terminal that moves as they are measured."""
+    if options.json or not sys.stderr.isatty():
+        return places
     try:
         from rich.console import Console
         from rich.progress import track
-
-        from subgrad.report.survey_text import summary, survey_table
     except ModuleNotFoundError:
-        print(
-            "subgrad survey draws its table with rich: pip install 'subgrad[cli]', or ask for --json.", file=sys.stderr
-        )
-        return 2
-    # One place a line where output is no terminal.
-    console = Console(width=None if sys.stdout.isatty() else 1000)
-    everywhere = track(
-        list(places()),
-        "measuring",
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    found = [place.finding(options.convention) for place in everywhere]
-    console.print(survey_table(found))
-    console.print(summary(found), highlight=False)
+        return places
+    return track(places, "measuring", console=Console(stderr=True), transient=True)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from subgrad.report.survey_text import differences
+    from subgrad.survey import changes
+    from subgrad.survey.finding import to_json
+
+    before, after = options.diff
+    places = _places(options.operators)
+    found = list(changes(before, after, _watched(places, options)))
+    if options.json:
+        print(json.dumps(to_json(found), indent=2))
+    else:
+        _print(differences(found, str(before), str(after), len(places)))
     return 0
+
+
+def _real(options: argparse.Namespace) -> int:
+    from subgrad.report.versions_text import failures, versions
+    from subgrad.survey.finding import to_json
+
+    found = list(_measured(options))
+    for message in failures(found):
+        print(f"subgrad survey: {message}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(to_json(found), indent=2))
+    else:
+        _print(versions(found))
+    return 1 if failures(found) else 0
+
+
+def _measured(options: argparse.Namespace) -> Iterator[Measurement]:
+    """One version after the other, saying what is done for it."""
+    from subgrad.survey.versions import measure
+
+    for version in options.torch:
+        with _waiting(f"torch {version}") as tell:
+            yield measure(version, options.operators, tell)
+
+
+def _waiting(what: str) -> AbstractContextManager[Any]:
+    """Tells what is done: on a terminal something that moves, else lines."""
+    if sys.stderr.isatty():
+        try:
+            from rich.console import Console
+        except ModuleNotFoundError:
+            pass
+        else:
+            return _Moving(what, Console(stderr=True).status(what))
+    return nullcontext(lambda message: print(f"{what}: {message}", file=sys.stderr, flush=True))
+
+
+class _Moving:
+    """A spinner with words beside it."""
+
+    def __init__(self, what: str, status: Any):
+        self.what, self.status = what, status
+
+    def __enter__(self) -> Any:
+        self.status.start()
+        return lambda message: self.status.update(f"{self.what}: {message}")
+
+    def __exit__(self, *exception: object) -> None:
+        self.status.stop()
+
+
+def _print(lines: Iterable[Line]) -> None:
+    """In colours on a terminal, if rich is there; the same words without."""
+    shown = list(lines)
+    while shown and not shown[-1].text:
+        shown.pop()
+    if sys.stdout.isatty():
+        try:
+            from rich.console import Console
+        except ModuleNotFoundError:
+            pass
+        else:
+            console = Console(soft_wrap=True, highlight=False, markup=False)
+            for line in shown:
+                console.print(line.text, style=line.look or None)
+            return
+    for line in shown:
+        print(line.text)
+
+
+def _print_wrapped(text: str) -> None:
+    from subgrad.report.elements import wrapped
+
+    print("\n".join(wrapped(text)))
 
 
 def _repro(operator: str) -> int:
     from subgrad.report.repro import reports
-    from subgrad.survey import places
 
-    measured = [(place, place.finding("torch")) for place in places() if place.kink in KINKS[operator]]
+    measured = [(place, place.finding("torch")) for place in _places([operator])]
     found = reports(measured)
     if found:
         print("\n\n---\n\n".join(found))

@@ -10,9 +10,9 @@ from subgrad.apply.tie_sharing import LEFT_TO_TORCH
 from subgrad.kinks import KINKS
 from subgrad.kinks.composites import THROUGH
 from subgrad.kinks.conditions import WORDS
+from subgrad.report.elements import both_modes, call, verdict
 from subgrad.report.repro import NOTES
-from subgrad.report.survey_text import call, element, verdict
-from subgrad.survey.measure import Finding
+from subgrad.survey.finding import Finding
 
 PAGE = """# Every kink of the table
 
@@ -121,15 +121,9 @@ def _row(finding: Finding) -> tuple[str, ...]:
         finding.place if finding.place in WORDS.values() else _code(finding.place),
         ", ".join(map(_code, finding.differentiated)),
         finding.set,
-        _torch(finding),
-        verdict(finding).plain,
+        both_modes(finding.reverse, finding.forward),
+        verdict(finding),
     )
-
-
-def _torch(finding: Finding) -> str:
-    """What torch returns, both modes where they differ."""
-    reverse, forward = element(finding.reverse), element(finding.forward)
-    return reverse if reverse == forward else f"{reverse} (forward {forward})"
 
 
 def _code(text: str) -> str:

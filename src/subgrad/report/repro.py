@@ -18,7 +18,8 @@ from subgrad.apply.use import use
 from subgrad.kinks.joint_samples import affected
 from subgrad.kinks.overloads import argument_names, qualified, with_defaults
 from subgrad.survey.convexity import CONCAVE, CONVEX, FIRST_ORDER, SMOOTH, shape
-from subgrad.survey.measure import NEAR, Finding, Place
+from subgrad.survey.finding import Finding
+from subgrad.survey.measure import NEAR, Place
 
 NOTES = "https://docs.pytorch.org/docs/stable/notes/autograd.html#gradients-for-non-differentiable-functions"
 # The rules of the notes that decide here, word for word.

@@ -1,44 +1,48 @@
-"""Findings of the survey as a table for the terminal."""
+"""Findings of the survey in lines of 80 columns, grouped by operator, what deserves attention first."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
-from rich.table import Table
-from rich.text import Text
 
-from subgrad.survey.measure import Finding, Measured
+from subgrad.kinks import KINKS
+from subgrad.report.elements import WIDTH, both_modes, element, wrapped
+from subgrad.survey import Change, Finding
+from subgrad.survey.finding import Description
 
-SHOWN = 4
+PLAIN, TITLE, BAD, GOOD, CHANGED = "", "bold", "red", "green", "bold"
 
 
-def survey_table(findings: Sequence[Finding]) -> Table:
-    """One line per kink and call: the set, what torch returns, whether that keeps its rule, what a convention does."""
-    table = Table(title=f"torch {torch.__version__} at its kinks", title_justify="left", header_style="bold")
-    table.add_column("operator")
-    table.add_column("at")
-    table.add_column("differentiated")
-    table.add_column("generalised derivatives")
-    table.add_column("reverse", justify="right")
-    table.add_column("forward", justify="right")
-    table.add_column("documented rule", justify="right")
-    table.add_column(findings[0].convention, justify="right")
-    for finding, following in zip(findings, [*findings[1:], None], strict=True):
-        table.add_row(
-            Text(call(finding)),
-            Text(finding.place),
-            Text(", ".join(finding.differentiated)),
-            Text(finding.set),
-            Text(element(finding.reverse)),
-            Text(element(finding.forward)),
-            verdict(finding),
-            chosen(finding),
-            end_section=following is not None and following.overload != finding.overload,
-        )
-    return table
+class Line(NamedTuple):
+    """A line, and its look where there is one."""
+
+    text: str
+    look: str = PLAIN
+
+
+def overview(findings: Sequence[Finding]) -> Iterator[Line]:
+    """Everything: places that break the rule or that the convention changes one by one, all others by their names."""
+    like = findings[0].convention if findings else ""
+    of_rule = [each for each in findings if each.documented is not None]
+    broken = [each for each in of_rule if not each.keeps_rule]
+    changed = [each for each in of_rule if each.keeps_rule and is_changed(each)]
+    rest = [each for each in of_rule if each.keeps_rule and not is_changed(each)]
+    nowhere = [each for each in findings if each.documented is None]
+    poles = [each for each in nowhere if each.set.startswith("none (infinite slope")]
+    others = [each for each in nowhere if each not in poles]
+    yield from _section("Breaks its documented rule", broken)
+    yield from _upgrade(findings)
+    yield from _section(f"Keeps its rule, and {like} takes something else", changed)
+    yield from _names(f"Keeps its rule, and {like} changes nothing", rest)
+    yield from _names("Jumps, or has no derivative here: there is no rule", others)
+    yield from _names("Infinite slopes: there is no rule", poles)
+
+
+def details(findings: Sequence[Finding]) -> Iterator[Line]:
+    """Every place, by operator."""
+    yield from _grouped(findings, _finding)
 
 
 def summary(findings: Sequence[Finding]) -> str:
@@ -46,57 +50,119 @@ def summary(findings: Sequence[Finding]) -> str:
     kept = sum(finding.keeps_rule is True for finding in findings)
     broken = sum(finding.keeps_rule is False for finding in findings)
     jumps = sum(finding.keeps_rule is None for finding in findings)
-    changed = sum(chosen(finding).style == "bold" for finding in findings)
+    changed = sum(map(is_changed, findings))
+    like = findings[0].convention if findings else "the convention"
     return (
-        f"{len(findings)} places: torch {torch.__version__} keeps its documented rule at {kept} "
+        f"{count(len(findings), 'place')}: torch {torch.__version__} keeps its documented rule at {kept} "
         f"and breaks it at {broken}; {jumps} are jumps or infinite slopes, where there is no rule. "
-        f"{findings[0].convention} changes what torch returns at {changed}."
+        f"{like} changes what torch returns at {changed}."
     )
 
 
-def call(finding: Finding) -> str:
-    """The operator with the arguments that matter: ``clamp(min=0, max=6)``, ``clamp.Tensor``."""
-    _, _, form = finding.overload.partition(".")
-    name = f"{finding.operator}.{form}" if form else finding.operator
-    given = ", ".join(f"{name}={value}" for name, value in finding.arguments.items())
-    return f"{name}({given})" if given else name
+def is_changed(finding: Finding) -> bool:
+    """Whether the convention returns something else than torch, in either mode."""
+    mine, torchs = (finding.chosen, finding.chosen_forward), (finding.reverse, finding.forward)
+    return list(map(element, mine)) != list(map(element, torchs))
 
 
-def element(weights: Measured | None) -> str:
-    """Weights as people write them: ``1/2, 1/2``, and entries of one argument in brackets: ``[1/2, 0, 1/2]``."""
-    if weights is None:
-        return "none"
-    return ", ".join(entries(each) if isinstance(each, tuple) else number(each) for each in weights.values())
+# Sections.
 
 
-def entries(numbers: tuple[float, ...]) -> str:
-    """The entries of an argument; of many only those that are not 0."""
-    if len(numbers) <= SHOWN:
-        return f"[{', '.join(number(each) for each in numbers)}]"
-    shown = [number(each) for each in numbers if each != 0]
-    return f"[{', '.join(shown)} and {len(numbers) - len(shown)} zeros]" if len(shown) <= SHOWN else "[...]"
+def _section(title: str, findings: Sequence[Finding]) -> Iterator[Line]:
+    if findings:
+        yield from _title(title, findings)
+        yield from _grouped(findings, _finding)
+        yield Line("")
 
 
-def number(weight: float) -> str:
-    """A number, as a fraction where it is a simple one."""
-    if math.isfinite(weight):
-        fraction = Fraction(weight).limit_denominator(4)
-        if abs(float(fraction) - weight) < 1e-9:
-            return str(fraction)
-    return f"{weight:.5g}"
+def _names(title: str, findings: Sequence[Finding]) -> Iterator[Line]:
+    if findings:
+        yield from _title(title, findings)
+        names = ", ".join(dict.fromkeys(each.operator for each in findings))
+        yield from (Line(line) for line in wrapped(names, "  "))
+        yield Line("")
 
 
-def chosen(finding: Finding) -> Text:
-    """What the convention returns, bold where that is not torch's own, both modes where they differ."""
-    reverse, forward = element(finding.chosen), element(finding.chosen_forward)
-    changed = (reverse, forward) != (element(finding.reverse), element(finding.forward))
-    text = reverse if reverse == forward else f"{reverse} (forward {forward})"
-    return Text(text, style="bold" if changed else "")
+def _title(title: str, findings: Sequence[Finding]) -> Iterator[Line]:
+    operators = len({each.operator for each in findings})
+    yield Line(f"{title} ({count(len(findings), 'place')}, {count(operators, 'operator')})", TITLE)
 
 
-def verdict(finding: Finding) -> Text:
+def _upgrade(findings: Sequence[Finding]) -> Iterator[Line]:
+    """The operators at whose kinks torch 2.14 changed something."""
+    named = {each.operator for each in findings}
+    changed = dict.fromkeys(kink.name for kink in KINKS if isinstance(kink.torch, dict) and kink.name in named)
+    if changed:
+        yield Line("Changed by torch 2.14", TITLE)
+        yield from (Line(line) for line in wrapped(", ".join(changed), "  "))
+        yield Line("  subgrad survey --diff torch-2.13 torch-2.14 says what, subgrad explain why")
+        yield Line("")
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+# Places.
+
+
+def _grouped(found: Sequence[Description], shown: Callable[..., Iterable[Line]]) -> Iterator[Line]:
+    operators = dict.fromkeys(each.operator for each in found)
+    for operator in operators:
+        yield Line(operator)
+        for each in found:
+            if each.operator == operator:
+                yield from shown(each)
+
+
+def place(found: Description) -> list[str]:
+    """The form that is called, where it is, with which numbers, and what is differentiated."""
+    _, _, form = found.overload.partition(".")
+    given = ", ".join(f"{name}={value}" for name, value in found.arguments.items())
+    parts = [found.place, f"for {given}" if given else "", f"in {', '.join(found.differentiated)}"]
+    return wrapped(" ".join(filter(None, parts)), f"  .{form} " if form else "  ")
+
+
+def _finding(finding: Finding) -> Iterator[Line]:
+    yield from (Line(line) for line in place(finding))
+    returned = both_modes(finding.reverse, finding.forward)
     if finding.documented is None:
-        return Text("none", style="dim")
-    if finding.keeps_rule:
-        return Text("kept", style="green")
-    return Text(f"broken: {element(finding.documented)}", style="red")
+        rule, look = "no rule", PLAIN
+    elif finding.keeps_rule:
+        rule, look = "as its rule asks", GOOD
+    else:
+        rule, look = f"its rule asks {element(finding.documented)}", BAD
+    said = f"torch {returned}, {rule}"
+    if is_changed(finding):
+        chosen = both_modes(finding.chosen, finding.chosen_forward)
+        is_asked = finding.documented is not None and chosen == element(finding.documented)
+        said += f", as {finding.convention} takes" if is_asked else f"; {finding.convention} {chosen}"
+        look = look if look == BAD else CHANGED
+    yield from (Line(line, look) for line in _of_set(finding.set, said))
+
+
+def _of_set(found: str, said: str) -> list[str]:
+    line = f"    {found}: {said}"
+    return [line] if len(line) <= WIDTH else [*wrapped(f"{found}:", "    "), *wrapped(said, "      ")]
+
+
+# Two conventions.
+
+
+def differences(found: Sequence[Change], before: str, after: str, looked_at: int) -> Iterator[Line]:
+    """Where two conventions take different elements."""
+
+    def shown(change: Change) -> Iterator[Line]:
+        yield from (Line(line) for line in place(change))
+        said = f"{before} {element(change.before)} -> {after} {element(change.after)}"
+        yield from (Line(line, CHANGED) for line in _of_set(change.set, said))
+
+    yield from _grouped(found, shown)
+    if not found:
+        places = count(looked_at, "place")
+        yield from (Line(line) for line in wrapped(f"{before} and {after} take the same elements at all of {places}."))
+        return
+    yield Line("")
+    operators = len({change.operator for change in found})
+    counts = f"{count(len(found), 'place')} of {looked_at}, of {count(operators, 'operator')}"
+    yield from (Line(line) for line in wrapped(f"{before} and {after} differ at {counts}."))

@@ -1,5 +1,7 @@
-"""What the installed torch returns at every kink, measured."""
+"""What the installed torch returns at every kink, measured, and what conventions make of it; other versions, too."""
 
-from subgrad.survey.measure import Finding, Place, places, survey
+from subgrad.survey.differences import Change, changes
+from subgrad.survey.finding import Finding
+from subgrad.survey.measure import Place, places, survey
 
-__all__ = ["Finding", "Place", "places", "survey"]
+__all__ = ["Change", "Finding", "Place", "changes", "places", "survey"]

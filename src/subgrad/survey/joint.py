@@ -60,7 +60,9 @@ class JointCall:
         leaves = [each.clone().requires_grad_() for each in self.inputs]
         try:
             out = self.function(*leaves)
-            found = torch.autograd.grad(out, leaves, out.new_tensor(cotangent), materialize_grads=True)
+            # Given as an argument, the cotangent would have torch import its symbolic shapes, which takes a second.
+            real = (out * cotangent).real if out.is_complex() else out * cotangent
+            found = torch.autograd.grad(real, leaves, materialize_grads=True)
         except RuntimeError:
             return None
         return self._entries([each.flatten() / cotangent for each in found])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,49 +16,14 @@ from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.overloads import call_by_name, is_torchs, qualified
 from subgrad.kinks.samples import samples
 from subgrad.kinks.sets import Jump, Ties
+from subgrad.survey.finding import Description, Finding, Measured
 from subgrad.survey.joint import Entries, JointCall, joint_calls
 
 # Not constant: a derivative that drops the incoming gradient would look right with ones.
 COTANGENTS = (3.0, -0.5)
 SAME, NEAR = 1e-12, 1e-4
 
-# What is measured: a weight for each argument, or its entries where the kink is one of many entries; None where torch
-# cannot differentiate in that mode.
-Measured = Mapping[str, float] | Entries
 Mode = Callable[[str, Mapping[str, Any], tuple[str, ...], float], list[float]]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One kink of one call: the set there, and what was measured.
-
-    Attributes:
-        operator, overload, place, arguments: where.
-        differentiated: the arguments that require grad.
-        set: the set of generalised derivatives, in words.
-        reverse, forward: what torch itself returns for each argument.
-        documented: what PyTorch's documented rule asks for; None at a jump, and where torch has no derivative at all.
-        keeps_rule: whether reverse and forward mode both return that.
-        convention, chosen, chosen_forward: the convention surveyed, and what it returns in reverse and forward mode.
-    """
-
-    operator: str
-    overload: str
-    place: str
-    arguments: Mapping[str, Any]
-    differentiated: tuple[str, ...]
-    set: str
-    reverse: Measured | None
-    forward: Measured | None
-    documented: Measured | None
-    keeps_rule: bool | None
-    convention: str
-    chosen: Measured | None
-    chosen_forward: Measured | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold: what is not finite becomes a string, ``"nan"``."""
-        return {name: _json(value) for name, value in asdict(self).items()}
 
 
 def survey(like: str | Convention = "min-norm") -> Iterator[Finding]:
@@ -81,11 +45,25 @@ class Place:
     call: dict[str, Any]
     differentiated: tuple[str, ...]
 
+    @property
+    def description(self) -> Description:
+        kink = self.kink
+        if kink.op in KINKS.entrywise:
+            return _entrywise_description(kink, _numbers(self.call), self.differentiated)
+        return _joint_description(JointCall(kink, self.call))
+
     def finding(self, like: str | Convention = "min-norm") -> Finding:
         """What torch returns here, and what a convention makes of it."""
         if self.kink.op in KINKS.entrywise:
             return _finding(self.kink, self.call, self.differentiated, convention(like))
         return _joint_finding(JointCall(self.kink, self.call), convention(like))
+
+    def element(self, like: str | Convention) -> Measured | None:
+        """What a convention returns here in reverse mode; None where torch has no derivative."""
+        with use(convention(like)):
+            if self.kink.op in KINKS.entrywise:
+                return _measure(reverse_mode, self.kink.op, self.call, self.differentiated)
+            return _linear(JointCall(self.kink, self.call).reverse)
 
 
 def places() -> Iterator[Place]:
@@ -119,17 +97,11 @@ def _finding(kink: Kink, call: dict[str, Any], differentiated: tuple[str, ...], 
     with use(like):
         chosen = _measure(reverse_mode, kink.op, call, differentiated)
         chosen_forward = _measure(forward_mode, kink.op, call, differentiated)
-    numbers = {name: value.item() if isinstance(value, Tensor) else value for name, value in call.items()}
+    numbers = _numbers(call)
     documented = None if isinstance(kink.set, Jump) else _documented(kink, numbers, differentiated)
-    hidden = {*kink.set.candidates, "self", "noise"}
     measured = [each for each in (reverse, forward) if each is not None]
     return Finding(
-        operator=kink.name,
-        overload=qualified(kink.op),
-        place=kink.place,
-        arguments={name: value for name, value in numbers.items() if name not in hidden or value is None},
-        differentiated=differentiated,
-        set=str(kink.set if isinstance(kink.set, Jump) else kink.set.at(numbers)),
+        **vars(_entrywise_description(kink, numbers, differentiated)),
         reverse=reverse,
         forward=forward,
         documented=documented,
@@ -149,12 +121,7 @@ def _joint_finding(joint: JointCall, like: Convention) -> Finding:
     documented = None if isinstance(joint.kink.set, Jump) or reverse is None else joint.least()
     measured = [each for each in (reverse, forward) if each is not None]
     return Finding(
-        operator=joint.kink.name,
-        overload=qualified(joint.kink.op),
-        place=joint.kink.words,
-        arguments={name: value for name, value in joint.call.items() if isinstance(value, int | float | str | list)},
-        differentiated=joint.names,
-        set=str(joint.kink.set),
+        **vars(_joint_description(joint)),
         reverse=reverse,
         forward=forward,
         documented=documented,
@@ -162,6 +129,33 @@ def _joint_finding(joint: JointCall, like: Convention) -> Finding:
         convention=str(like),
         chosen=chosen,
         chosen_forward=chosen_forward,
+    )
+
+
+def _numbers(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.item() if isinstance(value, Tensor) else value for name, value in call.items()}
+
+
+def _entrywise_description(kink: Kink, numbers: Mapping[str, Any], differentiated: tuple[str, ...]) -> Description:
+    hidden = {*kink.set.candidates, "self", "noise"}
+    return Description(
+        operator=kink.name,
+        overload=qualified(kink.op),
+        place=kink.place,
+        arguments={name: value for name, value in numbers.items() if name not in hidden or value is None},
+        differentiated=differentiated,
+        set=str(kink.set if isinstance(kink.set, Jump) else kink.set.at(numbers)),
+    )
+
+
+def _joint_description(joint: JointCall) -> Description:
+    return Description(
+        operator=joint.kink.name,
+        overload=qualified(joint.kink.op),
+        place=joint.kink.words,
+        arguments={name: value for name, value in joint.call.items() if isinstance(value, int | float | str | list)},
+        differentiated=joint.names,
+        set=str(joint.kink.set),
     )
 
 
@@ -213,7 +207,8 @@ def reverse_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
     torch.manual_seed(0)
     leaves = {name: call[name].clone().requires_grad_() for name in differentiated}
     out = call_by_name(op, {**call, **leaves})
-    found = torch.autograd.grad(out, list(leaves.values()), torch.tensor(cotangent).to(out), materialize_grads=True)
+    # Given as an argument, the cotangent would have torch import its symbolic shapes, which takes a second.
+    found = torch.autograd.grad(out * torch.tensor(cotangent).to(out), list(leaves.values()), materialize_grads=True)
     return [float(grad) for grad in found]
 
 
@@ -242,14 +237,6 @@ def _tangent(op: str, call: Mapping[str, Any]) -> Tensor | None:
     if found is None:  # torch drops it in silence where a custom operator has reverse mode alone
         raise NoForwardMode
     return found
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _json(each) for name, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [_json(each) for each in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _same(one: Mapping[str, float], other: Mapping[str, float]) -> bool:

@@ -1,0 +1,1 @@
+"""Why: one operator, one expression at one point, or two of them, explained as frozen data."""

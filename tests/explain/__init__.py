@@ -1,0 +1,1 @@
+"""Explanations of operators and expressions."""

@@ -1,0 +1,1 @@
+"""The survey of real versions of torch, and what it is held against."""
