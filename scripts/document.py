@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from subgrad.report.kinks_page import kinks_page
-from subgrad.survey import survey
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
 
-page = ROOT / "docs" / "kinks.md"
-page.parent.mkdir(exist_ok=True)
-page.write_text(kinks_page(list(survey())))
-print(f"{page.relative_to(ROOT)}: written")
+from documented import filled  # noqa: E402
+
+from subgrad.report.kinks_page import kinks_page  # noqa: E402
+from subgrad.survey import survey  # noqa: E402
+
+
+def write(name: str, content: str) -> None:
+    page = ROOT / "docs" / name
+    page.write_text(content)
+    print(f"{page.relative_to(ROOT)}: written")
+
+
+write("kinks.md", kinks_page(list(survey())))
+write("explain.md", filled((ROOT / "docs" / "explain.md").read_text()))

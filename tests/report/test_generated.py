@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from documented import COMMAND, TORCH, filled
 
 from subgrad.report.kinks_page import kinks_page
 from subgrad.survey import survey
 
-KINKS = Path(__file__).parents[2] / "docs" / "kinks.md"
+DOCS = Path(__file__).parents[2] / "docs"
+KINKS, EXPLAIN = DOCS / "kinks.md", DOCS / "explain.md"
 
 
 def test_the_page_of_kinks_is_what_make_docs_would_write() -> None:
@@ -20,3 +22,12 @@ def test_the_page_of_kinks_is_what_make_docs_would_write() -> None:
     if torch.__version__.partition("+")[0] != named:
         pytest.skip(f"measured with torch {named}")
     assert kinks_page(list(survey())).splitlines() == page.splitlines(), "run `make docs`"
+
+
+def test_the_samples_of_commands_are_what_they_print() -> None:
+    page = EXPLAIN.read_text()
+    (named,) = set(TORCH.findall(page))
+    if torch.__version__.partition("+")[0] != named:
+        pytest.skip(f"printed with torch {named}")
+    assert len(COMMAND.findall(page)) >= 6
+    assert filled(page).splitlines() == page.splitlines(), "run `make docs`"

@@ -26,6 +26,11 @@ MEASURED = json.loads((Path(__file__).parent / "kink_table.json").read_text())
 VERSIONS = {"torch-2.13": "2.13.0", "torch-2.14": "2.14.1"}
 
 
+# What the installed torch has no derivative of, though later ones do.
+UNDERIVED = {"aminmax tie"} if torch.__version__ < "2.12" else set()
+HERE = [case for case in EXPRESSIONS if case not in UNDERIVED]
+
+
 def flat(given: Any) -> list[float]:
     return [number for each in given for number in flat(each)] if isinstance(given, list) else [float(given)]
 
@@ -35,7 +40,7 @@ def same(one: list[float], other: list[float]) -> bool:
 
 
 @pytest.mark.parametrize("convention", VERSIONS)
-@pytest.mark.parametrize("case", EXPRESSIONS)
+@pytest.mark.parametrize("case", HERE)
 def test_a_convention_gives_what_the_real_version_gave(case: str, convention: str) -> None:
     text, *at = EXPRESSIONS[case]
     gradients = Subject(text, point(at)).run(convention).gradients
@@ -86,7 +91,7 @@ def test_what_changed_changed_by_what_the_survey_lists() -> None:
     changed = {case for case in EXPRESSIONS if MEASURED[case][before]["reverse"] != MEASURED[case][after]["reverse"]}
     listed = {change.operator for change in changes(*VERSIONS, surveyed())}
     assert listed == {"clamp", "clamp_min", "clamp_max", "fmax", "fmin"}
-    for case in EXPRESSIONS:
+    for case in HERE:
         text, *at = EXPRESSIONS[case]
         met = {KINKS[each.op][0].name for each in Subject(text, point(at)).run("torch").met if each.kinks}
         if case in changed:

@@ -33,7 +33,7 @@ CHANGES = (
         what="Numbers as bounds passed the gradient at the bound, 1, and block it since, 0. Tensors as bounds, fmax "
         "and fmin gave it to the first argument, and share it since. Values are the same, to the bit.",
         why="Torch documents the element of least norm, which relu and hardtanh returned already; the bounds had been "
-        "closed in 2018. Fake quantisation, which clamps rounded numbers, lost gradient that it lives on.",
+        "closed in 2018. Fake quantisation, which clamps rounded numbers, lost its gradient there.",
         keep="torch-2.13",
         references=(
             ("pytorch/pytorch#191142", "the change"),

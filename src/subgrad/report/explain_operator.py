@@ -39,7 +39,7 @@ def _operator(found: Operator) -> Iterator[str]:
         yield from _change(found.change)
     if found.callers:
         yield ""
-        yield from wrapped(f"Met through {', '.join(found.callers)} too.")
+        yield from wrapped(f"Also met through {', '.join(found.callers)}.")
 
 
 def _version(found: Operator) -> str:

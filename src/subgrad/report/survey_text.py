@@ -52,8 +52,9 @@ def summary(findings: Sequence[Finding]) -> str:
     jumps = sum(finding.keeps_rule is None for finding in findings)
     changed = sum(map(is_changed, findings))
     like = findings[0].convention if findings else "the convention"
+    version = torch.__version__.partition("+")[0]
     return (
-        f"{count(len(findings), 'place')}: torch {torch.__version__} keeps its documented rule at {kept} "
+        f"{count(len(findings), 'place')}: torch {version} keeps its documented rule at {kept} "
         f"and breaks it at {broken}; {jumps} are jumps or infinite slopes, where there is no rule. "
         f"{like} changes what torch returns at {changed}."
     )
