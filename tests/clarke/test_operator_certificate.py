@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import subgrad
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.operator_certificate import MANY
 from subgrad.clarke.engine.passes import Decide, Rule
 from subgrad.clarke.rules.max_pool import Pooled
@@ -25,17 +25,17 @@ def pooled(x: Tensor) -> Tensor:
     return F.max_pool2d(x.view(2, 16, 32, 32), 2)
 
 
-def flipped_corners(rule: Bent, call: Call, branch: Tensor) -> Tensor:
+def flipped_corners(rule: Bent, call: PassCall, branch: Tensor) -> Tensor:
     return torch.where(call.arguments["self"] == 0, 1 - branch, branch)
 
 
-def flipped_ties(rule: Pointwise, call: Call, branch: list[Any]) -> list[Any]:
+def flipped_ties(rule: Pointwise, call: PassCall, branch: list[Any]) -> list[Any]:
     for met in branch:
         met.weights.update({name: ~weight for name, weight in met.weights.items()})
     return branch
 
 
-def first_of_windows(rule: Pooled, call: Call, branch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def first_of_windows(rule: Pooled, call: PassCall, branch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     tied, positions = branch
     assert tied is not None
     return tied, positions.flip(0)
@@ -66,7 +66,7 @@ def test_a_wrong_decision_of_a_large_call_is_not_believed(
     assert not subgrad.element(program)(x).extrapolated
     decide = kind.decide
 
-    def planted(self: Any, call: Call, at: Decide) -> Any:
+    def planted(self: Any, call: PassCall, at: Decide) -> Any:
         branch = decide(self, call, at)
         return branch if branch is None else wrong(self, call, branch)
 

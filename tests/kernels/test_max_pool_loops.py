@@ -61,6 +61,28 @@ def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
     assert_same_bits(*(torch.autograd.grad(out, x, v)[0] for out in (found, own)))
 
 
+PLANES = [(1, 1), (3, 1), (1, 8), (2, 16), (1, 24), (5, 7)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("planes", PLANES, ids=str)
+def test_however_many_planes_are_looked_at_together(planes: tuple[int, int], layout: str, dtype: torch.dtype) -> None:
+    """One by one, as they lie, or copied, sixteen of them or what there are."""
+    for name in ALL_POOLINGS:
+        x = input_of(name, dtype, "cpu", layout, planes=planes).requires_grad_()
+        with subgrad.use("min-norm"):
+            found, indices = pooled_with_indices(x, name)
+            with without_front():
+                plain, chosen = pooled_with_indices(x, name)
+        assert_same_bits(found, plain)
+        assert torch.equal(indices[plain > float("-inf")], chosen[plain > float("-inf")]), name
+        v = cotangent(plain).nan_to_num(0.25, 1.0, -1.0)
+        one, other = (torch.autograd.grad(out, x, v)[0] for out in (found, plain))
+        rtol, atol = (5e-2, 0.3) if x.element_size() == 2 else (1e-5, 1e-4)
+        torch.testing.assert_close(one, other, rtol=rtol, atol=atol, msg=lambda text, name=name: f"{name}: {text}")
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CALLS)
 def test_every_form_agrees_with_the_plain_rule_in_every_mode(name: str, layout: str) -> None:

@@ -61,10 +61,17 @@ def arguments_of(name: str) -> dict[str, Any]:
     return {"output_size": given[0]} if len(given) == 1 else dict(zip(NAMES, given, strict=True))
 
 
-def input_of(name: str, dtype: torch.dtype, device: str, layout: str, tied: bool = True) -> Tensor:
+def input_of(
+    name: str,
+    dtype: torch.dtype,
+    device: str,
+    layout: str,
+    tied: bool = True,
+    planes: tuple[int, int] = (2, 3),
+) -> Tensor:
     """For one of all poolings: of few numbers, with windows of nan, both zeros, and nothing but -inf; or distinct."""
     generator = torch.Generator().manual_seed(1)
-    shape = (2, 3, 5, 6, 7) if "in space" in name else (2, 3, 9, 12)
+    shape = (*planes, 5, 6, 7) if "in space" in name else (*planes, 9, 12)
     if tied:
         x = torch.randint(-2, 2, shape, generator=generator).to(dtype)
         flat = x.view(-1)

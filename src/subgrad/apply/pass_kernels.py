@@ -72,7 +72,7 @@ class Form:
         return self.called.redispatch(keyset, *args, **kwargs)
 
 
-class Call:
+class PassCall:
     """One call of an operator inside a pass.
 
     Attributes:
@@ -104,13 +104,13 @@ class Call:
         """What was called, with other arguments."""
         return self._form.called(*self.op.args(arguments), **self.op.kwargs(arguments))
 
-    def with_arguments(self, others: Arguments) -> Call:
+    def with_arguments(self, others: Arguments) -> PassCall:
         """The same call, some of its arguments being others: for its forms, which are told what to run with."""
         found = copy(self)
         found.arguments = {**self.arguments, **others}
         return found
 
-    def as_it_is(self) -> Call:
+    def as_it_is(self) -> PassCall:
         """The same call, with what it is about to write into as it is now."""
         found = self.with_arguments({"self": self.arguments["self"].clone()})
         found.memo = {}
@@ -201,7 +201,7 @@ def _kernel(op: Operator, name: str) -> Callable[..., Any]:
             return form.run(keyset, args, kwargs, given)
         here.current = None
         try:
-            return current.run(rule, Call(form, keyset, args, kwargs, given))
+            return current.run(rule, PassCall(form, keyset, args, kwargs, given))
         finally:
             here.current = current
 

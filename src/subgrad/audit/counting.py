@@ -13,7 +13,7 @@ from torch import Tensor
 from subgrad.apply import corner_scan, window_scan
 from subgrad.apply.autograd_nodes import is_readable
 from subgrad.apply.operators import Operator
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.audit.result import DECADES
 from subgrad.kernels.cuda_bitmask import is_dense
 from subgrad.kinks import KINKS, Kink
@@ -95,7 +95,7 @@ class NotLookedAt(Exception):  # noqa: N818
     """Why a call was not looked at."""
 
 
-def differentiated(call: Call) -> frozenset[str]:
+def differentiated(call: PassCall) -> frozenset[str]:
     """The arguments that require grad, while autograd records."""
     if not torch.is_grad_enabled():
         return _NONE
@@ -110,7 +110,7 @@ def differentiated(call: Call) -> frozenset[str]:
 _NONE: frozenset[str] = frozenset()
 
 
-def found(call: Call, names: frozenset[str], ulps: int) -> Found:
+def found(call: PassCall, names: frozenset[str], ulps: int) -> Found:
     """What a call meets at each of its places. Called before it runs, since it may overwrite its argument."""
     for name in call.op.tensor_names:
         each = call.arguments[name]
@@ -137,7 +137,7 @@ class Corners(NamedTuple):
     at: tuple[float, ...]
 
 
-def _corners(call: Call) -> Corners | None:
+def _corners(call: PassCall) -> Corners | None:
     """None for calls with kinks of another kind."""
     op = call.op
     if not op.has_corners or not call.arguments["self"].is_floating_point():
@@ -185,7 +185,7 @@ def _split(x: Tensor) -> Sequence[Tensor]:
 # All other kinks.
 
 
-def _at_kinks(kinks: list[Kink], call: Call, ulps: int) -> Found:
+def _at_kinks(kinks: list[Kink], call: PassCall, ulps: int) -> Found:
     if not kinks:
         return NOTHING
     _refuse_too_much(call)
@@ -195,7 +195,7 @@ def _at_kinks(kinks: list[Kink], call: Call, ulps: int) -> Found:
     return Found(tuple(map(place_of, kinks)), entries, hits, near, None if distances is None else Sample(distances))
 
 
-def applying(call: Call, names: frozenset[str]) -> list[Kink]:
+def applying(call: PassCall, names: frozenset[str]) -> list[Kink]:
     """The kinks that exist for a call's arguments, in those that are differentiated."""
     return [
         kink
@@ -214,7 +214,7 @@ def _compared(arguments: Mapping[str, Any], ulps: int) -> Found:
     return Found((COMPARED,), (ties.numel(),), [torch.count_nonzero(ties)], near)
 
 
-def _refuse_too_much(call: Call) -> None:
+def _refuse_too_much(call: PassCall) -> None:
     sizes = {name: each.shape for name, each in call.arguments.items() if isinstance(each, Tensor)}
     if call.op.op == "_pdist_forward":
         size = sizes["self"].numel() * sizes["self"][0]

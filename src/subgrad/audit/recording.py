@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply import pass_kernels
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.apply.source_line import user_frame
 from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.audit.call_site import Site
@@ -102,11 +102,11 @@ class Recording:
         self._counts: list[tuple[tuple[_Slot, ...], str, Sequence[Tensor]]] = []
         self._samples: list[tuple[_Slot, Sample]] = []
 
-    def run(self, rule: Any, call: Call) -> Any:
+    def run(self, rule: Any, call: PassCall) -> Any:
         # What formulas of backward call, while a graph is recorded of them, is not the program's.
         return call.run() if current_graph_task_id() != -1 else self.look(call)
 
-    def look(self, call: Call) -> Any:
+    def look(self, call: PassCall) -> Any:
         """Run a call, and count what it meets."""
         names = differentiated(call)
         if not names or not self.is_on or is_compiling():  # what is traced does not run yet
@@ -189,7 +189,7 @@ class _Again:
     recording: Recording
     rules = Recording.rules
 
-    def run(self, rule: Any, call: Call) -> Any:
+    def run(self, rule: Any, call: PassCall) -> Any:
         return self.recording.look(call)
 
     def fork(self) -> _Again:

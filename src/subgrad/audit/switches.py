@@ -21,7 +21,7 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import Gate, alias, laid_out, outer_levels, same, through
 from subgrad.apply.dispatch import install
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.apply.plan import plan
 from subgrad.apply.scopes import Scope, active
 from subgrad.audit.call_site import Site
@@ -56,7 +56,7 @@ class Switchboard:
         self.lines: list[Line] = []
         self.made: set[Mark] = set()
 
-    def run(self, call: Call, names: frozenset[str], site: Site, operator: str, met: Found) -> Any:
+    def run(self, call: PassCall, names: frozenset[str], site: Site, operator: str, met: Found) -> Any:
         """Run a call as it is; between gates, if it has hits at which the conventions differ.
 
         What cannot be called again, because it draws random numbers, is not among what was made: a graph that holds
@@ -72,13 +72,13 @@ class Switchboard:
         self.made.update(marks_since(before, out))
         return out
 
-    def _switched(self, call: Call, names: frozenset[str], site: Site, operator: str) -> Any:
+    def _switched(self, call: PassCall, names: frozenset[str], site: Site, operator: str) -> Any:
         line = (site, operator)
         if line not in self.lines:
             self.lines.append(line)
         return _between_gates(call, Switched.of(call, names, line, self))
 
-    def _differ(self, call: Call, names: frozenset[str]) -> bool:
+    def _differ(self, call: PassCall, names: frozenset[str]) -> bool:
         """Whether the conventions, that of the run included, pick different elements."""
         if call.op.op in COMPARISONS:
             return False
@@ -106,7 +106,7 @@ class Switched:
         cotangents: of its outputs, with the backward that brought them.
     """
 
-    call: Call
+    call: PassCall
     names: tuple[str, ...]
     line: Line
     board: Switchboard
@@ -116,7 +116,7 @@ class Switched:
     found: tuple[Any, dict[str, Tensor]] | None = None
 
     @classmethod
-    def of(cls, call: Call, names: frozenset[str], line: Line, board: Switchboard) -> Switched:
+    def of(cls, call: PassCall, names: frozenset[str], line: Line, board: Switchboard) -> Switched:
         tensors = {name: each for name, each in call.arguments.items() if isinstance(each, Tensor)}
         chosen = tuple(name for name in call.op.tensor_names if name in names)
         with values():
@@ -171,7 +171,7 @@ def _at(tensor: Tensor, shape: torch.Size, hits: Tensor) -> Tensor:
     return tensor.expand(shape).reshape(-1)[hits] if tensor.device == hits.device else tensor.clone()
 
 
-def _between_gates(call: Call, switched: Switched) -> Any:
+def _between_gates(call: PassCall, switched: Switched) -> Any:
     entered = {name: through(_Enter, call.arguments[name], name, switched) for name in switched.names}
     if call.written:
         self = call.arguments["self"]

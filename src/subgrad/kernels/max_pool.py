@@ -131,8 +131,8 @@ class Geometry:
 
     def pool(self, x: Tensor, with_indices: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Values, words and, if wanted, indices."""
-        if not self.is_small:
-            values, words = self._pool_by_loops(x) if _is_by_loops(x) else self._lines(x)
+        if not self.is_small and not _is_by_loops(x):
+            values, words = self._lines(x)
             return values, words, words & _POSITION if with_indices else None
         values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
         indices = self._empty(self.out, x, torch.long) if with_indices else None
@@ -154,13 +154,11 @@ class Geometry:
         """The gradient of the input, which large windows need once more."""
         cotangent = cotangent.contiguous(memory_format=self.layout)
         gradient = self._empty(self.shape, cotangent, cotangent.dtype)
-        if x is not None and _is_by_loops(x):
-            _loops().spread_large(x, cotangent, words, gradient, self._in_loops)
+        if _is_by_loops(cotangent):
+            _loops().spread(x, cotangent, words, gradient, self._in_loops)
         elif x is not None:
             shares = _accurate(cotangent) / (words >> 32)
             self._kernel(None, cotangent)(x, shares, words, gradient)
-        elif _is_by_loops(cotangent):
-            _loops().spread(cotangent, words, gradient, self._in_loops)
         else:
             self._kernel(None, cotangent)(cotangent, words, gradient)
         return gradient
@@ -208,11 +206,6 @@ class Geometry:
     @property
     def _most_counted(self) -> int:
         return max((size + 1) * (out + 1) for size, out in zip(self.sizes, self.outputs, strict=True))
-
-    def _pool_by_loops(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, torch.int64))
-        _loops().pool_large(x, values, words, self._in_loops)
-        return values, words
 
     def _lines(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Values and words of large windows, one dimension after the other, the innermost first."""
@@ -262,10 +255,9 @@ class Geometry:
 
     @cached_property
     def _in_loops(self) -> Any:
-        planes = self.shape[0] if self.channels_last else self.lanes
+        channels, planes = self.lanes if self.channels_last else 1, prod(self.shape) // prod(self.sizes)
         sizes = (*self.sizes, *self.outputs, *self.kernel, *(self.steps or (1, 1, 1)), *self.padding, *self.dilation)
-        lanes = self.lanes if self.channels_last else 1
-        return _loops().Windows([lanes, planes, *sizes, int(self.steps is not None)])
+        return _loops().Windows([channels, planes, *sizes, int(self.steps is not None)])
 
     def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
@@ -476,9 +468,10 @@ def pooling_of(run: Run, call: Call) -> Pooling | None:
         return None
     lines = x.unsqueeze(-2) if run.is_line else x
     geometry = run.geometry_of(lines)
-    if geometry is None or not lines.is_contiguous(memory_format=geometry.layout):
+    if geometry is None:
         return None
-    if x.is_cuda and (run.is_line or run.with_indices or not geometry.is_small):
+    is_dense = lines.is_contiguous(memory_format=geometry.layout)
+    if x.is_cuda and (run.is_line or run.with_indices or not geometry.is_small or not is_dense):
         return None
     if run.is_line and geometry.channels_last:
         return None

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.passes import Look, Rule, Site
 from subgrad.clarke.engine.program import Program
 
@@ -39,7 +39,7 @@ class LookNear(Look):
 
     rounded: list[bool] = field(default_factory=list)
 
-    def run(self, rule: Rule, call: Call) -> Any:
+    def run(self, rule: Rule, call: PassCall) -> Any:
         given = [each for each in call.arguments.values() if isinstance(each, Tensor)]
         is_rounded = not all(_is_exact(each.grad_fn, differences=1) for each in given)
         out = super().run(rule, call)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import parts, tangent, values, with_tangent
 from subgrad.kinks.rounded import rounded
 
@@ -27,7 +27,7 @@ def is_floating(each: Any) -> bool:
     return isinstance(each, Tensor) and each.is_floating_point()
 
 
-def contradicted(call: Call, outputs: Sequence[tuple[int, Tensor]], is_entrywise: bool) -> Tensor | None:
+def contradicted(call: PassCall, outputs: Sequence[tuple[int, Tensor]], is_entrywise: bool) -> Tensor | None:
     """A flag: some output moves otherwise than its tangent says; None if there is nothing to compare."""
     slopes = [(number, tangent(out), out.dtype) for number, out in outputs]
     moving = [(number, slope, dtype) for number, slope, dtype in slopes if slope is not None and slope.numel()]
@@ -51,7 +51,7 @@ def contradicted(call: Call, outputs: Sequence[tuple[int, Tensor]], is_entrywise
     return torch.stack(flags).any()
 
 
-def part_of(call: Call, names: Sequence[str], pick: Callable[[Tensor], Tensor]) -> Call:
+def part_of(call: PassCall, names: Sequence[str], pick: Callable[[Tensor], Tensor]) -> PassCall:
     """The call with a part of some operands."""
     return call.with_arguments({name: picked(call.arguments[name], pick) for name in names})
 
@@ -63,7 +63,7 @@ def picked(tensor: Tensor, pick: Callable[[Tensor], Tensor]) -> Tensor:
     return value if moved is None else with_tangent(value, moved)
 
 
-def decided_entries(call: Call, out: Tensor, decided: Tensor) -> tuple[Call, Tensor]:
+def decided_entries(call: PassCall, out: Tensor, decided: Tensor) -> tuple[PassCall, Tensor]:
     """Of a large call that works entry by entry those entries that were decided, or some of them."""
     names = [name for name in call.op.tensor_names if isinstance(call.arguments[name], Tensor)]
     shapes = [call.arguments[name].shape for name in names]
@@ -103,7 +103,7 @@ class Along:
         step: small beside the operands.
     """
 
-    def __init__(self, call: Call):
+    def __init__(self, call: PassCall):
         self.call = call
         operands = {name: parts(each) for name, each in call.arguments.items() if is_floating(each)}
         with values():

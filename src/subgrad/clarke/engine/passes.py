@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.directions import NotGeneric
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, tangent, values
 from subgrad.clarke.engine.errors import Refused, here
@@ -36,39 +36,39 @@ class Rule:
     wholly: bool = False
     is_entrywise: bool = False
 
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+    def look(self, call: PassCall, tol: float) -> tuple[Any, Tensor | bool]:
         """Run a call, and say whether it meets a kink, as a flag on the device."""
         with values():
             flag = self.hits(call, tol)
         return call.run(), flag
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         """Only the flag."""
         raise NotImplementedError
 
-    def decide(self, call: Call, at: Decide) -> Any:
+    def decide(self, call: PassCall, at: Decide) -> Any:
         """The branch that the tangents point to; None to run the call as it is."""
         raise NotImplementedError
 
-    def along(self, call: Call, branch: Any) -> Any:
+    def along(self, call: PassCall, branch: Any) -> Any:
         """Run a call on a branch, in either mode."""
         raise NotImplementedError
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         raise NotImplementedError
 
-    def keep(self, call: Call, keep: Callable[[Any], None]) -> None:
+    def keep(self, call: PassCall, keep: Callable[[Any], None]) -> None:
         """Tell of what the call writes into, besides ``self`` of in-place forms."""
 
-    def note(self, call: Call, out: Any) -> Any:
+    def note(self, call: PassCall, out: Any) -> Any:
         """What a run a little further on tells of this site: its answer, where values and tangents may both tie."""
         return None
 
-    def decided_part(self, call: Call, out: Any, branch: Any) -> tuple[Call, Any]:
+    def decided_part(self, call: PassCall, out: Any, branch: Any) -> tuple[PassCall, Any]:
         """Of a large call what was decided, as a smaller call and its result, if it can be told apart."""
         return call, out
 
-    def contradicted(self, call: Call, out: Any) -> Tensor | None:
+    def contradicted(self, call: PassCall, out: Any) -> Tensor | None:
         """A flag: the operator's own values, a little further along its operands' tangents, say otherwise."""
         return contradicted(call, self.held(out), self.is_entrywise)
 
@@ -87,7 +87,7 @@ RULES: dict[str, Rule] = {}
 Site = tuple[str, tuple[int, ...]]
 
 
-def site(call: Call) -> Site:
+def site(call: PassCall) -> Site:
     """What a site is known by: the operator and the shape of what it is applied to."""
     first = call.arguments[call.op.tensor_names[0]]
     return call.op.op, tuple(first.shape) if isinstance(first, Tensor) else ()
@@ -102,7 +102,7 @@ def is_differentiated(argument: Any) -> bool:
     return (argument.is_floating_point() or argument.is_complex()) and tangent(argument) is not None
 
 
-def differentiated(call: Call) -> bool:
+def differentiated(call: PassCall) -> bool:
     return any(map(is_differentiated, map(call.arguments.__getitem__, call.op.tensor_names)))
 
 
@@ -146,7 +146,7 @@ class Look:
 
     rules = RULES
 
-    def run(self, rule: Rule, call: Call) -> Any:
+    def run(self, rule: Rule, call: PassCall) -> Any:
         rule.keep(call, self.keep)
         if peek_interpreter_stack() is not None:  # values of a transform's level cannot be looked at; `Watch` notes it
             return call.run()
@@ -241,7 +241,7 @@ class Decide:
 
     rules = RULES
 
-    def run(self, rule: Rule, call: Call) -> Any:
+    def run(self, rule: Rule, call: PassCall) -> Any:
         rule.keep(call, self.keep)
         # What formulas of forward mode call is not differentiated any more.
         if not differentiated(call):
@@ -258,7 +258,7 @@ class Decide:
             self.noted.append((name, rule.note(call, out)))
         return out
 
-    def _branch(self, rule: Rule, call: Call, name: Site) -> tuple[Any, bool]:
+    def _branch(self, rule: Rule, call: PassCall, name: Site) -> tuple[Any, bool]:
         """The branch, None to run the call as it is; and whether the call meets a kink."""
         if self.is_nearby:  # what ties there ties all along the direction
             return (rule.decide(call, self) if rule.wholly and carries_tangents() else None), False
@@ -275,7 +275,7 @@ class Decide:
             self.seen.append(self._is_met(rule, call))
         return branch, meets
 
-    def _along(self, rule: Rule, call: Call, branch: Any) -> Any:
+    def _along(self, rule: Rule, call: PassCall, branch: Any) -> Any:
         certify = self.certify and (self.certifies_near or not self.tol)  # what only nearly ties moves otherwise
         kept = call.as_it_is() if certify and call.written else call
         out = taken(rule, call, branch)
@@ -287,7 +287,7 @@ class Decide:
             self.note_indices(index, call.memo["undecided"], call.op.op.partition(".")[0])
         return out
 
-    def _is_met(self, rule: Rule, call: Call) -> Tensor | bool:
+    def _is_met(self, rule: Rule, call: PassCall) -> Tensor | bool:
         if call.memo.get("met") is not None:  # seen on the way to the branch
             return call.memo["met"]
         with values():
@@ -302,7 +302,7 @@ class Decide:
             return None
         return self.expected[place][1]
 
-    def further(self, call: Call) -> Any:
+    def further(self, call: PassCall) -> Any:
         """What the run nearby noted at the site that is being decided; None without one."""
         if self.nearby is None:
             return None
@@ -385,7 +385,7 @@ class Replay:
         left_out = () if self.is_watched else [op for op, rule in RULES.items() if not rule.is_replayed]
         self.rules = {op: rule for op, rule in RULES.items() if op not in left_out} if left_out else RULES
 
-    def run(self, rule: Rule, call: Call) -> Any:
+    def run(self, rule: Rule, call: PassCall) -> Any:
         rule.keep(call, self.keep)
         if not differentiated(call):
             return call.run()
@@ -417,7 +417,7 @@ class Beside:
 
     rules = RULES
 
-    def run(self, rule: Rule, call: Call) -> Any:
+    def run(self, rule: Rule, call: PassCall) -> Any:
         rule.keep(call, self.keep)
         return call.run()
 
@@ -425,7 +425,7 @@ class Beside:
         pass
 
 
-def taken(rule: Rule, call: Call, branch: Any) -> Any:
+def taken(rule: Rule, call: PassCall, branch: Any) -> Any:
     """Run a call on a branch; a call that writes into ``self`` gets the result written there."""
     if not call.written:
         return rule.along(call, branch)

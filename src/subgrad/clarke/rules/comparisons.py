@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents, tangent, valued, values
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.operator_certificate import Along, contradicted
@@ -35,10 +35,10 @@ COMPARISONS = tuple(f"{name}.{form}" for name in ANSWERS for form in ("Tensor", 
 class Comparison(Rule):
     """The rule of ``gt``, ``ge``, ``lt``, ``le``, ``eq`` and ``ne``; a branch is the answer itself."""
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return _ties(call, tol).any()
 
-    def decide(self, call: Call, at: Decide) -> Tensor:
+    def decide(self, call: PassCall, at: Decide) -> Tensor:
         one, other = (tangent(call.arguments[name]) for name in ("self", "other"))
         with values():
             ties = _ties(call, at.tol)
@@ -53,19 +53,19 @@ class Comparison(Rule):
             at.answered(name, call.memo["met"], still, answer ^ by_values)
             return answer
 
-    def along(self, call: Call, branch: Tensor) -> Tensor:
+    def along(self, call: PassCall, branch: Tensor) -> Tensor:
         return branch
 
-    def note(self, call: Call, out: Tensor) -> Tensor:
+    def note(self, call: PassCall, out: Tensor) -> Tensor:
         return out
 
-    def contradicted(self, call: Call, out: Tensor) -> Tensor | None:
+    def contradicted(self, call: PassCall, out: Tensor) -> Tensor | None:
         further, near = (Along(call).at(part) for part in (0.5, 0.25))
         with values():
             return (call.memo["moving"] & (further == near) & (near != out)).any()
 
 
-def _ties(call: Call, tol: float) -> Tensor:
+def _ties(call: PassCall, tol: float) -> Tensor:
     one, other = call.arguments["self"], call.arguments["other"]
     if one is other:  # as `isnan` and `isfinite` ask
         return torch.zeros((), dtype=torch.bool, device=one.device)
@@ -89,14 +89,14 @@ class Truth(Rule):
     def __init__(self, *operands: str, below: bool = False):
         self.operands, self.below = operands, below
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return torch.stack([(call.arguments[name].abs() <= tol).any() for name in self.operands]).any()
 
-    def decide(self, call: Call, at: Decide) -> dict[str, Tensor]:
+    def decide(self, call: PassCall, at: Decide) -> dict[str, Tensor]:
         moved = {name: tangent(call.arguments[name]) for name in self.operands}
         return {name: self._answer(call, name, found, at) for name, found in moved.items() if found is not None}
 
-    def _answer(self, call: Call, name: str, ahead: Tensor, at: Decide) -> Tensor:
+    def _answer(self, call: PassCall, name: str, ahead: Tensor, at: Decide) -> Tensor:
         x = call.arguments[name]
         with values():
             by_values = x.signbit() if self.below else x != 0
@@ -108,7 +108,7 @@ class Truth(Rule):
             at.answered(call.op.op.partition(".")[0], ties, still, answer ^ by_values)
             return answer
 
-    def note(self, call: Call, out: Any) -> dict[str, Tensor]:
+    def note(self, call: PassCall, out: Any) -> dict[str, Tensor]:
         with values():
             operands = {name: call.arguments[name] for name in self.operands}
             return {name: x.signbit() if self.below else x != 0 for name, x in operands.items()}
@@ -116,7 +116,7 @@ class Truth(Rule):
     def held(self, out: Any) -> list[tuple[int, Tensor]]:
         return []
 
-    def along(self, call: Call, branch: dict[str, Tensor]) -> Any:
+    def along(self, call: PassCall, branch: dict[str, Tensor]) -> Any:
         with values():
             return branch["self"].clone() if self.below else call.native({**call.arguments, **branch})
 
@@ -132,12 +132,12 @@ TRUTHS: dict[str, Any] = {
 class Copysign(Pointwise):
     """The rule of `copysign`, which jumps in the sign that it copies; a branch holds that besides."""
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         if not (carries_tangents() or call.arguments["other"].requires_grad):
             return super().hits(call, tol)
         return torch.stack([(call.arguments[name] == 0).any() for name in ("self", "other")]).any()
 
-    def decide(self, call: Call, at: Decide) -> Any:
+    def decide(self, call: PassCall, at: Decide) -> Any:
         moved = tangent(call.arguments["other"])
         if moved is None:
             return None, super().decide(call, at)
@@ -154,32 +154,32 @@ class Copysign(Pointwise):
         rest = is_differentiated(call.arguments["self"]) and super().decide(_with_other(call, other), at)
         return other, rest or None
 
-    def note(self, call: Call, out: Any) -> Tensor:
+    def note(self, call: PassCall, out: Any) -> Tensor:
         with values():
             return torch.copysign(torch.ones_like(call.arguments["other"]), call.arguments["other"])
 
-    def along(self, call: Call, branch: Any) -> Any:
+    def along(self, call: PassCall, branch: Any) -> Any:
         other, rest = branch
         call = call if other is None else _with_other(call, other)
         return call.native(call.arguments) if rest is None else super().along(call, rest)
 
 
-def _with_other(call: Call, other: Tensor) -> Call:
+def _with_other(call: PassCall, other: Tensor) -> PassCall:
     return call.with_arguments({"other": other})
 
 
 class Jumping(Rule):
     """The rule of what jumps, entry by entry in ``self``: its value a little further on."""
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return self._met(call).any() if _jumps(call) else False
 
-    def _met(self, call: Call) -> Tensor:
+    def _met(self, call: PassCall) -> Tensor:
         x = call.arguments["self"]
         met = [kink.hits(call.arguments) for kink in _jumps(call)]
         return torch.stack(torch.broadcast_tensors(x != x, *met)).any(0)
 
-    def decide(self, call: Call, at: Decide) -> Tensor | None:
+    def decide(self, call: PassCall, at: Decide) -> Tensor | None:
         for name in call.op.tensor_names:
             if name != "self" and tangent(call.arguments[name]) is not None:
                 raise Refused(f"{call.op.op} at {here()} is differentiated in {name} where it jumps.")
@@ -197,7 +197,7 @@ class Jumping(Rule):
                 ahead = torch.where(still, _side(call, step, further), ahead)
             return torch.where(hit, ahead * step, 0)
 
-    def along(self, call: Call, branch: Tensor) -> Any:
+    def along(self, call: PassCall, branch: Tensor) -> Any:
         x = call.arguments["self"]
         out = call.native({**call.arguments, "self": x + branch})
         if not out.is_floating_point():
@@ -206,15 +206,15 @@ class Jumping(Rule):
             limit = self._limit(call, branch, out)
         return valued(out, limit)
 
-    def _limit(self, call: Call, branch: Tensor, out: Tensor) -> Tensor:
+    def _limit(self, call: PassCall, branch: Tensor, out: Tensor) -> Tensor:
         """From that side, not the value beside it: what ties with it later is to tie exactly."""
         further = call.native({**call.arguments, "self": call.arguments["self"] + 2 * branch})
         return torch.where(branch == 0, out, 2 * out - further)
 
-    def note(self, call: Call, out: Tensor) -> Tensor:
+    def note(self, call: PassCall, out: Tensor) -> Tensor:
         return out
 
-    def contradicted(self, call: Call, out: Tensor) -> Tensor | None:
+    def contradicted(self, call: PassCall, out: Tensor) -> Tensor | None:
         along, slope = Along(call), tangent(out)
         further, near = along.at(0.5), along.at(0.25)
         with values():
@@ -225,7 +225,7 @@ class Jumping(Rule):
         return jumps.any() if flag is None else jumps.any() | flag
 
 
-def _side(call: Call, step: Tensor, further: Tensor) -> Tensor:
+def _side(call: PassCall, step: Tensor, further: Tensor) -> Tensor:
     """On which side of the jump a value lies: 1, -1, or 0 for the jump itself."""
     x = call.arguments["self"]
     beside = [call.native({**call.arguments, "self": x + side * step}).to(further) for side in (0, 1, -1)]
@@ -233,7 +233,7 @@ def _side(call: Call, step: Tensor, further: Tensor) -> Tensor:
     return torch.where(nearest == 2, -1, nearest).to(x.dtype)
 
 
-def _jumps(call: Call) -> list[Any]:
+def _jumps(call: PassCall) -> list[Any]:
     rows = (kink for kink in KINKS.of_overload(call.op.op) if isinstance(kink.set, Jump))
     return [kink for kink in rows if kink.applies(call.arguments)]
 
@@ -243,7 +243,7 @@ class Stepping(Jumping):
 
     wholly = True
 
-    def along(self, call: Call, branch: Tensor) -> Any:
+    def along(self, call: PassCall, branch: Tensor) -> Any:
         with values():
             out = call.native({**call.arguments, "self": call.arguments["self"] + branch})
             return self._limit(call, branch, out) if out.is_floating_point() else out
@@ -252,11 +252,11 @@ class Stepping(Jumping):
 class Steep(Jumping):
     """The rule of kinks that have no one-sided value or slope, or none that is known: refused."""
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         found = [kink.hits(call.arguments).any() for kink in call.op.kinks if kink.applies(call.arguments)]
         return torch.stack(found).any() if found else False
 
-    def decide(self, call: Call, at: Decide) -> None:
+    def decide(self, call: PassCall, at: Decide) -> None:
         with values():
             for kink in call.op.kinks:
                 if kink.applies(call.arguments) and bool(kink.hits(call.arguments).any()):
@@ -272,7 +272,7 @@ def _why(kink: Kink) -> str:
 class Surrogate(Steep):
     """The rule of operators whose gradient in torch is a straight-through slope everywhere: refused at once."""
 
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+    def look(self, call: PassCall, tol: float) -> tuple[Any, Tensor | bool]:
         raise Refused(
             f"{call.op.op} at {here()}: its gradient in torch is a straight-through slope, not that of the function."
         )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import tangent, values
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.passes import Decide, Rule
@@ -25,12 +25,12 @@ class _Spectrum(Rule):
         """Values alone: vectors may have any sign."""
         return [(number, each) for number, each in super().held(out) if each is self.spectrum(out)]
 
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+    def look(self, call: PassCall, tol: float) -> tuple[Any, Tensor | bool]:
         out = call.run()
         with values():
             return out, self._met(self.spectrum(out), tol)
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return self._met(self.spectrum(call.native(call.arguments)), tol)
 
     def _met(self, found: Tensor, tol: float) -> Tensor | bool:
@@ -69,7 +69,7 @@ class Eigenvalues(_Spectrum):
     def spectrum(self, out: Any) -> Tensor:
         return out[0]
 
-    def decide(self, call: Call, at: Decide) -> Eigenbasis:
+    def decide(self, call: PassCall, at: Decide) -> Eigenbasis:
         at.require_a_direction_without_form()
         side, moved = call.arguments["UPLO"], tangent(call.arguments["A"])
         assert moved is not None
@@ -82,7 +82,7 @@ class Eigenvalues(_Spectrum):
             basis = eigenbasis(found, vectors, ahead, alone, f"eigh at {here()}", at.tol)
             return _judged(at, "eigh", basis, (found, vectors))
 
-    def along(self, call: Call, branch: Eigenbasis) -> Any:
+    def along(self, call: PassCall, branch: Eigenbasis) -> Any:
         matrix = call.arguments["A"]
         outputs = along(_read(matrix, branch.outputs[0], call.arguments["UPLO"], branch.tol), branch)
         return outputs if len(outputs) == 2 else (outputs[0], matrix.new_empty(0))
@@ -103,7 +103,7 @@ class SingularValues(_Spectrum):
     def spectrum(self, out: Any) -> Tensor:
         return out[1]
 
-    def decide(self, call: Call, at: Decide) -> SingularBasis:
+    def decide(self, call: PassCall, at: Decide) -> SingularBasis:
         at.require_a_direction_without_form()
         matrix, moved = call.arguments["A"], tangent(call.arguments["A"])
         assert moved is not None
@@ -117,7 +117,7 @@ class SingularValues(_Spectrum):
             basis = singular_basis(found, sides, moved, returned, f"svd at {here()}", at.tol)
             return _judged(at, "svd", basis, native, found[..., -1:] <= known_to(found, at.tol))
 
-    def along(self, call: Call, branch: SingularBasis) -> Any:
+    def along(self, call: PassCall, branch: SingularBasis) -> Any:
         outputs = along(call.arguments["A"], branch)
         empty = call.arguments["A"].new_empty(0)
         return outputs if len(outputs) == 3 else (empty, outputs[0], empty)
@@ -144,7 +144,7 @@ class WithoutSymmetry(_Spectrum):
         unknown = torch.finfo(found.dtype).eps ** 0.5 * found.abs().amax(-1)[..., None, None]  # like roots, too
         return (apart <= unknown.clamp(min=tol)).any()
 
-    def decide(self, call: Call, at: Decide) -> Any:
+    def decide(self, call: PassCall, at: Decide) -> Any:
         raise Refused(
             f"eig at {here()} meets an eigenvalue that repeats, where eigenvalues and eigenvectors of a matrix without "
             "symmetry have no generalised derivative. If the matrix is symmetric, use torch.linalg.eigh."

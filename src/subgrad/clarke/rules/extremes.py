@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import tangent, valued, values
 from subgrad.clarke.engine.passes import Decide, Rule
 
@@ -16,25 +16,25 @@ from subgrad.clarke.engine.passes import Decide, Rule
 class Selection(Rule):
     """What the rules of all of them share."""
 
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+    def look(self, call: PassCall, tol: float) -> tuple[Any, Tensor | bool]:
         out = call.run()
         if tol > 0:
             return out, True
         with values():
             return out, self.met(call, out)
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return True if tol > 0 else self.met(call, values_of(call))
 
-    def met(self, call: Call, out: Any) -> Tensor | bool:
+    def met(self, call: PassCall, out: Any) -> Tensor | bool:
         raise NotImplementedError
 
-    def note(self, call: Call, out: Any) -> Tensor | None:
+    def note(self, call: PassCall, out: Any) -> Tensor | None:
         """The indices, if there are any."""
         return next((each for each in as_list(out) if not each.is_floating_point()), None)
 
 
-def values_of(call: Call) -> Any:
+def values_of(call: PassCall) -> Any:
     if "values" not in call.memo:
         with values():
             call.memo["values"] = call.native(call.arguments)
@@ -67,18 +67,18 @@ class Extreme(Selection):
     def __init__(self, *ends: bool, indices: bool = False, values: bool = True):
         self.ends, self.gives_indices, self.gives_values = ends, indices, values  # an end: whether the largest
 
-    def met(self, call: Call, out: Any) -> Tensor | bool:
+    def met(self, call: PassCall, out: Any) -> Tensor | bool:
         lines = self._of(call)
         if lines.numel() == 0:
             return False
         found = [_candidates(lines, end, 0.0).sum(-1) > 1 for end in self.ends]
         return torch.stack([each.any() for each in found]).any()
 
-    def _of(self, call: Call) -> Tensor:
+    def _of(self, call: PassCall) -> Tensor:
         x = call.arguments["self"]
         return _lines(x, _dims(x, call.arguments.get("dim")))
 
-    def decide(self, call: Call, at: Decide) -> list[Tensor] | None:
+    def decide(self, call: PassCall, at: Decide) -> list[Tensor] | None:
         moved = tangent(call.arguments["self"])
         assert moved is not None
         with values():
@@ -96,7 +96,7 @@ class Extreme(Selection):
                     found[0] = torch.where(level.unsqueeze(-1), further.reshape(found[0].shape), found[0])
             return found
 
-    def along(self, call: Call, branch: list[Tensor]) -> Any:
+    def along(self, call: PassCall, branch: list[Tensor]) -> Any:
         native = as_list(values_of(call))
         outputs: list[Tensor] = []
         if self.gives_values:

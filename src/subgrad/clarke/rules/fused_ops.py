@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from subgrad.apply.current_pass import running
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, valued, values, with_tangent
 from subgrad.clarke.engine.passes import Decide, Look, Replay, Rule, is_differentiated
 from subgrad.torch_internals.dispatcher import fused_sdp_choice
@@ -30,7 +30,7 @@ class Attention(Around):
     That draws the random numbers of dropout in another way.
     """
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         if call.arguments["dropout_p"] and _is_fused(call.arguments):
             _draws_by_itself(call, current)
         if not isinstance(current, Decide):
@@ -42,7 +42,7 @@ class Attention(Around):
             return call.run()
 
 
-def _attended(call: Call) -> Tensor:
+def _attended(call: PassCall) -> Tensor:
     """The value of the fused operator, to the bit, with its derivative from the rule of products."""
     query, key, value = (call.arguments[name] for name in ("query", "key", "value"))
     moved_query, moved_key, moved_value = (tangent(each) for each in (query, key, value))
@@ -68,7 +68,7 @@ def _attended(call: Call) -> Tensor:
     return with_tangent(out, found)
 
 
-def _draws_by_itself(call: Call, current: Any) -> None:
+def _draws_by_itself(call: PassCall, current: Any) -> None:
     """The tangent pass, which is written out, will draw other random numbers, or does so."""
     if not isinstance(current, Replay):
         noted = current.fused if isinstance(current, Look) else current.leaks
@@ -85,7 +85,7 @@ class Recurrent(Around):
     def __init__(self, bends: bool):
         self.bends = bends
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         is_cudnn = torch.cudnn_is_acceptable(call.arguments["input" if "input" in call.arguments else "data"])
         if is_cudnn and call.arguments["dropout"] and call.arguments["train"]:
             _draws_by_itself(call, current)
@@ -106,7 +106,7 @@ class Cell(Around):
     def __init__(self, formula: Callable[..., tuple[Tensor, ...]]):
         self.formula = formula
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         if not isinstance(current, Decide):
             return call.run()
         with values():
@@ -139,7 +139,7 @@ def gru_cell(
 class Unflattened(Around):
     """Recurrent layers lay out new weights for their fused operators, which the tangent pass does not use."""
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         return call.arguments["weight_arr"][0].new_empty(0) if isinstance(current, Decide) else call.run()
 
 
@@ -152,7 +152,7 @@ def _unfused() -> Iterator[None]:
 class Embedded(Around):
     """The row for padding is a constant to torch."""
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         weight, row = call.arguments["weight"], call.arguments["padding_idx"]
         moved = tangent(weight)
         if moved is None or row < 0:
@@ -164,7 +164,7 @@ class Embedded(Around):
 class Quantile(Around):
     """Quantiles choose their entries where no rule can see it: here they are sorted first."""
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         x, dim = call.arguments["self"], call.arguments["dim"]
         with running(current):
             ordered = (x.reshape(-1) if dim is None else x.movedim(dim, -1)).sort(-1).values
@@ -189,7 +189,7 @@ class Quantile(Around):
         return valued((one + (other - one) * (place - low)).reshape(value.shape), value)
 
 
-def _moving(call: Call, current: Any, ordered: Tensor) -> Tensor:
+def _moving(call: PassCall, current: Any, ordered: Tensor) -> Tensor:
     """Quantiles of a level that moves: the place among the entries moves along, and is rounded by rules."""
     level, how = call.arguments["q"], call.arguments["interpolation"]
     with values():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.torch_version import TorchVersion
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, valued, values, with_tangent
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.passes import Decide, Rule
@@ -22,17 +22,17 @@ class Cells(Rule):
 
     wholly = TorchVersion(torch.__version__) < "2.15"  # no forward mode
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return call.arguments["grid"].numel() > 0 and self._on_borders(call).any()
 
-    def _on_borders(self, call: Call) -> Tensor:
+    def _on_borders(self, call: PassCall) -> Tensor:
         """Where the table has it; how near counts as on it is a matter of pixels, not of ``tol``."""
         found = [kink.hits(call.arguments) for kink in call.op.kinks if kink.applies(call.arguments)]
         if not found:
             return torch.zeros((), dtype=torch.bool, device=call.arguments["grid"].device)
         return found[0]
 
-    def decide(self, call: Call, at: Decide) -> Tensor | None:
+    def decide(self, call: PassCall, at: Decide) -> Tensor | None:
         moved = tangent(call.arguments["grid"])
         with values():
             grid = call.arguments["grid"]
@@ -44,7 +44,7 @@ class Cells(Rule):
             step = 64 * torch.finfo(grid.dtype).eps * grid.abs().clamp(min=1)
             return torch.where(hit, torch.sign(moved) * step, 0)
 
-    def along(self, call: Call, branch: Tensor) -> Any:
+    def along(self, call: PassCall, branch: Tensor) -> Any:
         with values():
             value = call.native(call.arguments)
         if self.wholly and carries_tangents_alone():
@@ -52,7 +52,7 @@ class Cells(Rule):
         return valued(call.native({**call.arguments, "grid": call.arguments["grid"] + branch}), value)
 
 
-def _sampled_slope(call: Call, shift: Tensor) -> Tensor:
+def _sampled_slope(call: PassCall, shift: Tensor) -> Tensor:
     """The derivative of a sampled image: linear in the image, and in the grid from the gradient of each channel."""
     image, grid = (tangent(call.arguments[name]) for name in ("input", "grid"))
     with torch.enable_grad():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.current_pass import running
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import valued, values
 from subgrad.clarke.engine.passes import Decide, Rule
 from subgrad.clarke.rules.order_statistics import Ranked, meets_itself
@@ -42,19 +42,19 @@ class Grouped(Rule):
     ):
         self.selection, self.selects, self.smooth, self.derived = selection, selects, smooth, derived
 
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+    def look(self, call: PassCall, tol: float) -> tuple[Any, Tensor | bool]:
         return self.selection.look(call, tol) if self.selects(call.arguments) else (call.run(), False)
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return self.selects(call.arguments) and self.selection.hits(call, tol)
 
-    def decide(self, call: Call, at: Decide) -> Any:
+    def decide(self, call: PassCall, at: Decide) -> Any:
         with values():
             if self.derived(call.arguments) and not self.hits(call, at.tol):
                 return None
         return self.selection.decide(call, at) if self.selects(call.arguments) else "smooth"
 
-    def along(self, call: Call, branch: Any) -> Any:
+    def along(self, call: PassCall, branch: Any) -> Any:
         if self.selects(call.arguments):
             return self.selection.along(call, branch)
         with values():
@@ -72,7 +72,7 @@ class WithDerivative(Rule):
 
     is_site = False
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         with running(current):
             return embedding_bag(**call.arguments)
 

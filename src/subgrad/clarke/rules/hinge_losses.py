@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import tangent, valued, values
 from subgrad.clarke.engine.passes import Decide, Rule
 
@@ -31,10 +31,10 @@ class Hinged(Rule):
     when: Callable[[Any], bool] = lambda arguments: True
     wholly: bool = False  # it has no forward mode of its own
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return self.when(call.arguments) and (self.distances(call.arguments).abs() <= tol).any()
 
-    def decide(self, call: Call, at: Decide) -> Tensor | None:
+    def decide(self, call: PassCall, at: Decide) -> Tensor | None:
         if not self.when(call.arguments) and not self.wholly:
             return None
         distances = self.distances(call.arguments)
@@ -44,7 +44,7 @@ class Hinged(Rule):
             side = torch.where(distances.abs() <= at.tol, ahead, distances) > 0
             return torch.where(side, 1.0, self.left).to(distances.dtype)
 
-    def along(self, call: Call, branch: Tensor) -> Any:
+    def along(self, call: PassCall, branch: Tensor) -> Any:
         with values():
             native = call.native(call.arguments)
         outputs = (native,) if isinstance(native, Tensor) else native

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from subgrad.apply import window_scan
 from subgrad.apply.autograd_nodes import Gate, alias, through
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.engine.operator_certificate import MANY, part_of, picked
 from subgrad.clarke.engine.passes import Decide, some
@@ -30,7 +30,7 @@ class Pooled(Selection):
     def __init__(self, dims: int, windows_of: Callable[..., Windows]):
         self.dims, self.windows_of = dims, windows_of
 
-    def met(self, call: Call, out: Any) -> Tensor | bool:
+    def met(self, call: PassCall, out: Any) -> Tensor | bool:
         best, _ = out
         if best.numel() == 0:
             return False
@@ -40,13 +40,13 @@ class Pooled(Selection):
             return flag
         return _tied(of_call(self.windows_of, call.arguments), call.arguments["self"], best, 0.0).any()
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return True if tol > 0 else self.met(call, _native(call))
 
     def _shortcut(self) -> window_scan.ForWindows | None:
         return window_scan.for_windows() if self.windows_of is regular else None
 
-    def decide(self, call: Call, at: Decide) -> tuple[Tensor | None, Tensor]:
+    def decide(self, call: PassCall, at: Decide) -> tuple[Tensor | None, Tensor]:
         x, moved = call.arguments["self"], tangent(call.arguments["self"])
         assert moved is not None
         best, indices = _native(call)
@@ -73,7 +73,7 @@ class Pooled(Selection):
             taken = positions.gather(-1, chosen).squeeze(-1)
             return tied, taken if further is None else torch.where(level, further.reshape(-1)[tied], taken)
 
-    def decided_part(self, call: Call, out: Any, branch: tuple[Tensor | None, Tensor]) -> tuple[Call, Any]:
+    def decided_part(self, call: PassCall, out: Any, branch: tuple[Tensor | None, Tensor]) -> tuple[PassCall, Any]:
         """Planes whose windows tie: channels of images are pooled each by itself."""
         best, tied = out[0], branch[0]
         if tied is None or self.windows_of is fractional or best.numel() <= MANY:
@@ -88,7 +88,7 @@ class Pooled(Selection):
 
         return part_of(call, ["self"], pick), (picked(best, pick),)
 
-    def along(self, call: Call, branch: tuple[Tensor | None, Tensor]) -> Any:
+    def along(self, call: PassCall, branch: tuple[Tensor | None, Tensor]) -> Any:
         x, (tied, positions) = call.arguments["self"], branch
         best, indices = _native(call)
         if tied is None:
@@ -148,7 +148,7 @@ class _Taken(Gate):
         return _picked(moved, ctx.saved_tensors[0], ctx.dims)
 
 
-def _native(call: Call) -> tuple[Tensor, Tensor]:
+def _native(call: PassCall) -> tuple[Tensor, Tensor]:
     """What torch's own operator returns; on the CPU it is several times faster with channels last, copies included.
 
     That is, unless copies take longer than all the rest.
@@ -173,7 +173,7 @@ def _candidates(windows: Windows, x: Tensor, best: Tensor, tol: float) -> Tensor
     return near if windows.is_whole else near & windows.valid_in_space
 
 
-def _ahead(call: Call, windows: Windows, moved: Tensor, tol: float, further: Tensor | None) -> Tensor:
+def _ahead(call: PassCall, windows: Windows, moved: Tensor, tol: float, further: Tensor | None) -> Tensor:
     """The positions that few windows take: torch's own where they do not tie."""
     best, indices = _native(call)
     candidates, ahead = _candidates(windows, call.arguments["self"], best, tol), windows.entries(moved)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import valued
 from subgrad.clarke.engine.passes import Decide, Rule
 from subgrad.clarke.rules.grouped_reductions import GROUPED
@@ -17,13 +17,13 @@ class Aligned(Rule):
 
     wholly = True
 
-    def hits(self, call: Call, tol: float) -> bool:
+    def hits(self, call: PassCall, tol: float) -> bool:
         return False
 
-    def decide(self, call: Call, at: Decide) -> str:
+    def decide(self, call: PassCall, at: Decide) -> str:
         return "smooth"
 
-    def along(self, call: Call, branch: Any) -> Any:
+    def along(self, call: PassCall, branch: Any) -> Any:
         with torch.enable_grad():
             scores = call.arguments["log_probs"].detach().requires_grad_()
             losses, alpha = call.native({**call.arguments, "log_probs": scores})

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.rules.fused_ops import Around
 from subgrad.torch_internals.dispatcher import batch_norm_impl_index
@@ -27,12 +27,12 @@ class Normalised(Around):
     def __init__(self, training: str):
         self.training = training
 
-    def keep(self, call: Call, keep: Callable[[Any], None]) -> None:
+    def keep(self, call: PassCall, keep: Callable[[Any], None]) -> None:
         if call.arguments[self.training]:
             for name in ("running_mean", "running_var"):
                 keep(call.arguments[name])
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         if not carries_tangents_alone() or self.training != "training" or not call.arguments["training"]:
             return call.run()
         x, weight, bias, eps, cudnn = (call.arguments[name] for name in _OF_VALUES)
@@ -102,7 +102,7 @@ class LayerNormalised(Around):
 
     is_replayed = False
 
-    def around(self, call: Call, current: Any) -> Any:
+    def around(self, call: PassCall, current: Any) -> Any:
         is_simple = carries_tangents_alone() and _is_simple(call.arguments["input"])
         return _layer_normalised(call.arguments) if is_simple else call.run()
 

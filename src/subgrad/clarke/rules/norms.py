@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import tangent, valued, values
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.passes import Decide, Rule
@@ -39,12 +39,12 @@ class Norm(Rule):
     factor: Callable[[Any, Tensor], float] = lambda arguments, vectors: 1.0
     wholly: bool = False
 
-    def look(self, call: Call, tol: float) -> tuple[Any, Tensor | bool]:
+    def look(self, call: PassCall, tol: float) -> tuple[Any, Tensor | bool]:
         out = call.run()
         with values():
             return out, self.hits(call, tol, out)
 
-    def hits(self, call: Call, tol: float, out: Any = None) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float, out: Any = None) -> Tensor | bool:
         if self.wholly and out is None:
             return True
         p = self.power(call.arguments)
@@ -58,7 +58,7 @@ class Norm(Rule):
             return True  # found out where the branch is decided: it costs what looking costs
         return (u.abs() <= tol).any()
 
-    def decide(self, call: Call, at: Decide) -> Tensor:
+    def decide(self, call: PassCall, at: Decide) -> Tensor:
         at.require_a_direction_without_form()
         p, dim = self.power(call.arguments), self.dim(call.arguments)
         u = self.vectors(call.arguments)
@@ -75,7 +75,7 @@ class Norm(Rule):
                 raise Refused(f"{call.op.op} at {here()} meets a kink with complex numbers.")
             return _gradient(u, ahead, near, p, dim) * self.factor(call.arguments, u)
 
-    def along(self, call: Call, branch: Tensor) -> Any:
+    def along(self, call: PassCall, branch: Tensor) -> Any:
         with values():
             native = call.native(call.arguments)
         value = native[0] if isinstance(native, tuple) else native
@@ -145,13 +145,13 @@ def _cast(arguments: Any) -> Tensor:
 class Renormed(Rule):
     """The rule of `renorm`; a branch is which slices are projected, and the gradient of their norms."""
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         if tol:
             return True
         found = [kink.hits(call.arguments).any() for kink in call.op.kinks if kink.applies(call.arguments)]
         return torch.stack(found).any() if found else False
 
-    def decide(self, call: Call, at: Decide) -> tuple[Tensor, Tensor]:
+    def decide(self, call: PassCall, at: Decide) -> tuple[Tensor, Tensor]:
         at.require_a_direction_without_form()
         p, largest = call.arguments["p"], call.arguments["maxnorm"]
         rows = slices(call.arguments["self"], call.arguments["dim"])
@@ -162,7 +162,7 @@ class Renormed(Rule):
             excess = torch.linalg.vector_norm(rows, p, dim=1) - largest
             return torch.where(excess.abs() <= at.tol, (gradient * ahead).sum(1), excess) > 0, gradient
 
-    def along(self, call: Call, branch: tuple[Tensor, Tensor]) -> Tensor:
+    def along(self, call: PassCall, branch: tuple[Tensor, Tensor]) -> Tensor:
         projected, gradient = branch
         x, dim = call.arguments["self"], call.arguments["dim"]
         with values():

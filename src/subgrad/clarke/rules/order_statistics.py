@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import tangent, valued, values
 from subgrad.clarke.engine.passes import Decide
 from subgrad.clarke.rules.extremes import Selection, as_list, values_of
@@ -28,7 +28,7 @@ class Ranked(Selection):
     def __init__(self, *operands: str, ignores_nan: bool = False, met: Any = None):
         self.operands, self.ignores_nan, self._met = operands, ignores_nan, met
 
-    def met(self, call: Call, out: Any) -> Tensor | bool:
+    def met(self, call: PassCall, out: Any) -> Tensor | bool:
         if call.arguments[self.operands[0]].numel() == 0:
             return False
         if self._met is not None:
@@ -36,7 +36,7 @@ class Ranked(Selection):
         found = [kink.hits(call.arguments) for kink in call.op.kinks if kink.applies(call.arguments)]
         return torch.stack([each.any() for each in found]).any() if found else False
 
-    def decide(self, call: Call, at: Decide) -> Picked:
+    def decide(self, call: PassCall, at: Decide) -> Picked:
         pairs = [(call.arguments[name], tangent(call.arguments[name])) for name in self.operands]
         with values():
             entries = torch.cat([x.reshape(-1) for x, _ in pairs] + self._start(call))
@@ -61,13 +61,13 @@ class Ranked(Selection):
             return index
         return torch.where(level[place.clamp(min=0)], further, index)
 
-    def _start(self, call: Call) -> list[Tensor]:
+    def _start(self, call: PassCall) -> list[Tensor]:
         """A constant that takes part: where `segment_reduce` starts from."""
         initial = call.arguments.get("initial")
         like = call.arguments[self.operands[0]]
         return [] if initial is None else [torch.full((1,), initial, dtype=like.dtype, device=like.device)]
 
-    def _ranks(self, ranks: Tensor, pairs: Any, call: Call) -> dict[str, Any]:
+    def _ranks(self, ranks: Tensor, pairs: Any, call: PassCall) -> dict[str, Any]:
         sizes, found, start = [x.numel() for x, _ in pairs], {}, 0
         for name, (x, _), size in zip(self.operands, pairs, sizes, strict=True):
             found[name] = ranks[start : start + size].view(x.shape)
@@ -76,7 +76,7 @@ class Ranked(Selection):
             found["initial"] = ranks[-1].item()
         return found
 
-    def along(self, call: Call, branch: Picked) -> Any:
+    def along(self, call: PassCall, branch: Picked) -> Any:
         native = as_list(values_of(call))
         operands = [call.arguments[name].reshape(-1) for name in self.operands]
         nothing = torch.zeros(1, dtype=operands[0].dtype, device=operands[0].device)  # at the end: the place -1
@@ -123,14 +123,14 @@ def ranked(entries: Tensor, ahead: Tensor, tol: float) -> tuple[Tensor, Tensor]:
     return ranks, order
 
 
-def _sorted_repeat(call: Call, out: Any) -> Tensor | bool:
+def _sorted_repeat(call: PassCall, out: Any) -> Tensor | bool:
     x, dim = out[0], call.arguments["dim"]
     if x.ndim == 0:
         return False
     return (x.narrow(dim, 1, x.shape[dim] - 1) == x.narrow(dim, 0, x.shape[dim] - 1)).any()
 
 
-def _selected_twice(call: Call, out: Any) -> Tensor | bool:
+def _selected_twice(call: PassCall, out: Any) -> Tensor | bool:
     x, dim = call.arguments["self"], call.arguments.get("dim")
     if dim is None:
         return (x == out).sum() > 1
@@ -140,7 +140,7 @@ def _selected_twice(call: Call, out: Any) -> Tensor | bool:
     return ((x == found).sum(dim) > 1).any()
 
 
-def _in_top_twice(call: Call, out: Any) -> Tensor | bool:
+def _in_top_twice(call: PassCall, out: Any) -> Tensor | bool:
     x, dim, top = call.arguments["self"], call.arguments["dim"], out[0]
     if x.ndim == 0 or top.shape[dim] == 0:
         return False
@@ -150,7 +150,7 @@ def _in_top_twice(call: Call, out: Any) -> Tensor | bool:
     return within | ((x == last).sum(dim) > (top == last).sum(dim)).any()
 
 
-def meets_itself(call: Call, out: Any) -> Tensor:
+def meets_itself(call: PassCall, out: Any) -> Tensor:
     """A tie, or what is overwritten happens to equal the result: then torch shares with it, wrongly."""
     found = [kink.hits(call.arguments).any() for kink in call.op.kinks if kink.applies(call.arguments)]
     return torch.stack([*found, (call.arguments["self"] == out).any() & (not call.arguments["include_self"])]).any()

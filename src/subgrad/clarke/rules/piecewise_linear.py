@@ -12,7 +12,7 @@ from torch import Tensor
 from subgrad.apply import corner_scan
 from subgrad.apply.autograd_nodes import Gate, through
 from subgrad.apply.operators import operator
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.engine.passes import Decide, some
 from subgrad.clarke.rules.pointwise import Pointwise
@@ -38,7 +38,7 @@ class Pieces:
     jumps: tuple[Kink, ...]
 
 
-def _pieces(call: Call) -> Pieces:
+def _pieces(call: PassCall) -> Pieces:
     op, arguments = call.op, call.arguments
     numbers = [arguments[name] for name in op.argument_names if name != "self"]
     return _pieces_of(op.op, tuple(numbers), arguments["self"].dtype)
@@ -62,14 +62,14 @@ def _pieces_of(name: str, numbers: tuple[Any, ...], dtype: torch.dtype) -> Piece
 class Bent(Pointwise):
     """Their rule; a branch is the number of corners to the left of each entry, or of what it moves to."""
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         x, pieces = call.arguments["self"], _pieces(call)
         if x.numel() == 0 or x.is_complex():
             return super().hits(call, tol)
         flags = [*_on_corners(x, pieces.corners, tol), *(kink.hits(call.arguments).any() for kink in pieces.jumps)]
         return reduce(torch.logical_or, flags) if flags else False
 
-    def decide(self, call: Call, at: Decide) -> Tensor | None:
+    def decide(self, call: PassCall, at: Decide) -> Tensor | None:
         x, pieces = call.arguments["self"], _pieces(call)
         if pieces.jumps or x.is_complex():
             super().decide(call, at)  # refuses
@@ -85,7 +85,7 @@ class Bent(Pointwise):
             # On the CPU bytes are multiplied with faster than bools. Bounds may coincide, and then they are one corner.
             return reduce(torch.add, (each.view(torch.uint8) for each in above))
 
-    def along(self, call: Call, branch: Tensor) -> Tensor:
+    def along(self, call: PassCall, branch: Tensor) -> Tensor:
         slopes = _pieces(call).slopes
         if not carries_tangents_alone():
             return through(_Piecewise, call, branch, slopes, call.arguments["self"])
@@ -130,7 +130,7 @@ class _Piecewise(Gate):
     """The value of a call, whose derivative is straight between corners."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, piece: Tensor, slopes: tuple[float, ...], operand: Tensor) -> Tensor:
+    def forward(ctx: Any, call: PassCall, piece: Tensor, slopes: tuple[float, ...], operand: Tensor) -> Tensor:
         ctx.slopes = slopes
         ctx.save_for_backward(piece)
         ctx.save_for_forward(piece)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, weighted, with_tangent
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.operator_certificate import MANY, decided_entries
@@ -70,18 +70,18 @@ class Pointwise(Rule):
     def held(self, out: Any) -> list[tuple[int, Tensor]]:
         return super().held(out) if isinstance(out, Tensor) else []
 
-    def hits(self, call: Call, tol: float) -> Tensor | bool:
+    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         flags = [_hit(kink, call.arguments, tol).any() for kink in _applying(call)]
         return reduce(torch.logical_or, flags) if flags else False
 
-    def decide(self, call: Call, at: Decide) -> list[Met] | None:
+    def decide(self, call: PassCall, at: Decide) -> list[Met] | None:
         tangents = {name: tangent(call.arguments[name]) for name in call.op.tensor_names}
         if any(isinstance(kink.set, Ball) for kink in call.op.kinks):
             at.require_a_direction_without_form()
         with values():
             return [self._met(kink, call, tangents, at.tol) for kink in _applying(call)] or None
 
-    def _met(self, kink: Kink, call: Call, tangents: Mapping[str, Tensor | None], tol: float) -> Met:
+    def _met(self, kink: Kink, call: PassCall, tangents: Mapping[str, Tensor | None], tol: float) -> Met:
         hit = _hit(kink, call.arguments, tol)
         if isinstance(kink.set, Jump) or any(_is_complex(each) for each in call.arguments.values()):
             if bool(hit.any()):
@@ -96,14 +96,14 @@ class Pointwise(Rule):
         assert isinstance(kink.set, Ties)
         return Met(kink, hit, weights=_selected(kink.set, moved))
 
-    def decided_part(self, call: Call, out: Any, branch: Any) -> tuple[Call, Any]:
+    def decided_part(self, call: PassCall, out: Any, branch: Any) -> tuple[PassCall, Any]:
         if not isinstance(out, Tensor) or out.numel() <= MANY:
             return call, out
         with values():
             decided = reduce(torch.logical_or, [_hit(kink, call.arguments, 0.0) for kink in _applying(call)])
         return decided_entries(call, out, decided)
 
-    def along(self, call: Call, branch: list[Met]) -> Any:
+    def along(self, call: PassCall, branch: list[Met]) -> Any:
         return _with_tangents(call, branch) if carries_tangents_alone() else _with_weights(call, branch)
 
 
@@ -112,14 +112,14 @@ class WithoutForwardMode(Pointwise):
 
     wholly = True
 
-    def decide(self, call: Call, at: Decide) -> list[Met]:
+    def decide(self, call: PassCall, at: Decide) -> list[Met]:
         return super().decide(call, at) or []
 
-    def along(self, call: Call, branch: list[Met]) -> Any:
+    def along(self, call: PassCall, branch: list[Met]) -> Any:
         return _with_weights(call, branch)
 
 
-def _applying(call: Call) -> list[Kink]:
+def _applying(call: PassCall) -> list[Kink]:
     # An infinite slope decides nothing: values tell.
     return [kink for kink in call.op.kinks if not isinstance(kink.set, Pole) and kink.applies(call.arguments)]
 
@@ -185,7 +185,7 @@ def _at_least(one: Tensor, other: Tensor) -> Tensor:
     return one.to(other.device) >= other if one.ndim == 0 else one >= other.to(one.device)
 
 
-def _with_tangents(call: Call, branch: list[Met]) -> Any:
+def _with_tangents(call: PassCall, branch: list[Met]) -> Any:
     tangents = {name: tangent(call.arguments[name]) for name in call.op.tensor_names}
     out = call.native(call.arguments)
     unpacked = forward_ad.unpack_dual(out)
@@ -203,14 +203,14 @@ def _with_tangents(call: Call, branch: list[Met]) -> Any:
     return with_tangent(value, found)
 
 
-def _with_weights(call: Call, branch: list[Met]) -> Any:
+def _with_weights(call: PassCall, branch: list[Met]) -> Any:
     names = [name for name in call.op.tensor_names if is_differentiated(call.arguments[name])]
     value, weights = _native_weights(call, names, branch)
     operands = [call.arguments[name].to(value.device, value.dtype).expand_as(value) for name in names]
     return weighted(value, operands, weights)
 
 
-def _native_weights(call: Call, names: list[str], branch: list[Met]) -> tuple[Tensor, list[Tensor]]:
+def _native_weights(call: PassCall, names: list[str], branch: list[Met]) -> tuple[Tensor, list[Tensor]]:
     """The value, and the derivatives of every entry: torch's own off the kinks, what was decided on them."""
     tensors = [call.arguments[name].detach() for name in names]
     shape = torch.broadcast_shapes(*(each.shape for each in call.arguments.values() if isinstance(each, Tensor)))

@@ -489,15 +489,12 @@ struct Pooling {
 
   void pool(const Tensor& x, const Tensor& values, const Tensor& words, const std::optional<Tensor>& indices) const {
     if (kernels) return kernels->first({x, values, words, words}, 0);
-    if (is_small) return pooling::pool(x, values, words, indices, *windows);
-    pooling::pool_large(x, values, words, *windows);
-    if (indices) at::bitwise_and_out(*const_cast<Tensor*>(&*indices), words, pooling::POSITION);
+    pooling::pool(x, values, words, indices, *windows);
   }
 
   void spread(const Tensor& cotangent, const Tensor& words, const Tensor& x, const Tensor& gradient) const {
     if (kernels) return kernels->second({cotangent, words, gradient}, 0);
-    if (is_small) return pooling::spread(cotangent, words, gradient, *windows);
-    pooling::spread_large(x, cotangent, words, gradient, *windows);
+    pooling::spread(x.defined() ? std::make_optional(x) : std::nullopt, cotangent, words, gradient, *windows);
   }
 };
 
@@ -509,8 +506,9 @@ struct Pooled : torch::autograd::Function<Pooled> {
     const Tensor words = at::empty(pooling->out, options.dtype(pooling->word));
     std::optional<Tensor> indices;
     if (with_indices) indices = at::empty(pooling->out, options.dtype(at::kLong));
-    pooling->pool(x, values, words, indices);
-    context->save_for_backward({words, pooling->is_small ? Tensor() : x});
+    const Tensor entries = x.contiguous(pooling->format);
+    pooling->pool(entries, values, words, indices);
+    context->save_for_backward({words, pooling->is_small ? Tensor() : entries});
     context->saved_data["origin"] = Origin::of(x);
     context->saved_data["pooling"] = reinterpret_cast<int64_t>(pooling);  // which is never given back
     context->set_materialize_grads(false);
@@ -1096,8 +1094,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<pooling::Windows>(module, "Windows").def(py::init<const std::vector<int64_t>&>());
   module.def("pool", &pooling::pool, py::call_guard<py::gil_scoped_release>());
   module.def("spread", &pooling::spread, py::call_guard<py::gil_scoped_release>());
-  module.def("pool_large", &pooling::pool_large, py::call_guard<py::gil_scoped_release>());
-  module.def("spread_large", &pooling::spread_large, py::call_guard<py::gil_scoped_release>());
   py::class_<PoolPath, std::shared_ptr<PoolPath>>(module, "PoolPath")
       .def(py::init<const std::string&, const std::string&, py::object>())
       .def("cover", [](const std::shared_ptr<PoolPath>& path) { PoolPath::cover(path); })
