@@ -17,7 +17,7 @@ from torch import Tensor
 
 from subgrad.apply import pass_kernels
 from subgrad.apply.current_pass import running
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.apply.use import use
 from subgrad.audit.counting import COMPARISONS, differentiated
 from subgrad.explain.evaluation import Evaluation
@@ -100,7 +100,7 @@ class Watch:
     def fork(self) -> None:
         """Nothing in an expression runs again by itself."""
 
-    def run(self, rule: Any, call: Call) -> Any:
+    def run(self, rule: Any, call: PassCall) -> Any:
         names = differentiated(call)
         if not names or current_graph_task_id() != -1:  # what formulas of backward call is not the expression's
             return call.run()
@@ -142,7 +142,7 @@ def run(
 
 
 @torch.no_grad()
-def _met(call: Call, names: frozenset[str]) -> tuple[tuple[tuple[Kink, Tensor], ...], Tensor | None]:
+def _met(call: PassCall, names: frozenset[str]) -> tuple[tuple[tuple[Kink, Tensor], ...], Tensor | None]:
     if call.op.op in COMPARISONS:
         one, other = call.arguments["self"], call.arguments["other"]
         ties = one == other
@@ -181,7 +181,7 @@ def _mask(kinks: Sequence[tuple[Kink, Tensor]], out: Tensor) -> Tensor | None:
     return reduce(torch.logical_or, masks) if masks else None
 
 
-def _switched(call: Call, names: frozenset[str], switch: Switch) -> Any:
+def _switched(call: PassCall, names: frozenset[str], switch: Switch) -> Any:
     """Some entries under the convention of the switch, all others under that of the run."""
     arguments = dict(call.arguments)
     if call.written:
