@@ -41,8 +41,8 @@ SHAPES = """
     tril triu unbind unsqueeze zeros_like
 """
 PRODUCTS = """
-    addmm addmv baddbmm bmm cdist cross det dot inner inverse kron logdet matmul mm mv outer slogdet tensordot trace
-    triangular_solve vdot
+    addmm addmv baddbmm bmm cdist cholesky_solve cross det dot inner inverse kron logdet matmul mm mv outer slogdet
+    tensordot trace triangular_solve vdot
 """
 LAYERS = """
     adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d

@@ -72,6 +72,8 @@ WHAT: dict[str, str] = {
     "_linalg_slogdet":    "the sign of the determinant, and the logarithm of its size",
     "linalg_solve_triangular": "the solution of a triangular system",
     "triangular_solve":   "the solution of a triangular system",
+    "cholesky_solve":     "the solution of a system whose matrix is given by its Cholesky factor",
+    "native_layer_norm":  "(x - mean) / sqrt(variance + eps) over the last dimensions",
 
     # losses
     "smooth_l1_loss":     "|x - target|, rounded off within beta",
