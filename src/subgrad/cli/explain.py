@@ -28,7 +28,12 @@ def add(commands: Any) -> None:
         epilog="subgrad explain clamp; subgrad explain 'F.relu(x) - F.relu(-x)' --at x=0; "
         "subgrad explain 'F.relu(x)' 'torch.clamp(x, min=0)' --at 'x=[0, 1]'",
     )
-    explain.add_argument("subjects", nargs="+", metavar="OPERATOR|EXPRESSION", help="one, or two expressions")
+    explain.add_argument(
+        "subjects",
+        nargs="+",
+        metavar="OPERATOR|EXPRESSION",
+        help="one, or two expressions; one that begins with a minus in parentheses",
+    )
     explain.add_argument(
         "--at", nargs="+", default=[], metavar="NAME=VALUE", help="the inputs: x=0, or w=[[3,2,1],[1,0,2]]"
     )

@@ -70,8 +70,10 @@ def _versions(text: str) -> list[str]:
 
 def _survey(options: argparse.Namespace) -> int:
     if options.repro:
-        if options.json or options.operators:
-            options.parser.error("argument --repro: is text, and of the operator that it names")
+        if options.json:
+            options.parser.error("argument --json: not allowed with argument --repro")
+        if options.operators:
+            options.parser.error("argument --repro: names its operator, and goes with no others")
         return _repro(options.repro)
     if options.torch:
         return _real(options)
