@@ -228,6 +228,9 @@ def adaptive(x: Tensor, output_size: Sequence[int]) -> Windows:
 
 
 def _adaptive(device: torch.device, sizes: tuple[int, ...], output_size: tuple[int, ...]) -> Windows:
+    if not any(size % outputs for size, outputs in zip(sizes, output_size, strict=True)):
+        widths = tuple(size // outputs for size, outputs in zip(sizes, output_size, strict=True))
+        return _regular(device, sizes, widths, widths, (0,) * len(sizes), (1,) * len(sizes), False)
     lines: list[tuple[Tensor, Tensor]] = []
     looks = []
     for number, (size, outputs) in enumerate(zip(sizes, output_size, strict=True)):
