@@ -25,7 +25,7 @@ from subgrad.version import __version__
 
 if TYPE_CHECKING:
     from subgrad import clarke, functional, loggers, nn
-    from subgrad.audit import Audit, audit, compare
+    from subgrad.audit import Audit, audit, compare, explain_nan
     from subgrad.clarke import backward, directions, element, elements, grad, jvp, min_norm, value_and_grad
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "directions",
     "element",
     "elements",
+    "explain_nan",
     "functional",
     "grad",
     "jvp",
@@ -64,6 +65,6 @@ def __getattr__(name: str) -> object:
         return import_module(f"subgrad.{name}")
     if name in _OF_CLARKE:
         return getattr(import_module("subgrad.clarke"), name)
-    if name in ("Audit", "compare"):
+    if name in ("Audit", "compare", "explain_nan"):
         return getattr(import_module("subgrad.audit"), name)
     raise AttributeError(f"module 'subgrad' has no attribute {name!r}")

@@ -42,6 +42,26 @@ for step in range(4):
 os.chdir("/")
 print(sys.argv, __name__)
 """
+STEEP = """
+import torch
+
+weight = torch.tensor([1.0, 1.5], requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=1.0)
+
+
+def loss():
+    root = weight.sqrt()
+    return torch.where(weight > 2, root, 0.0).sum()
+
+
+for step in range(2):
+    optimizer.zero_grad()
+    loss().backward()
+    optimizer.step()
+    with torch.no_grad():
+        weight[0] = weight[0] - 1
+print(weight.tolist())
+"""
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(Path(subgrad.__file__).parents[1]),
@@ -76,6 +96,35 @@ def test_a_script_runs_as_it_is_and_leaves_its_report(folder: Path, capsys: pyte
     assert [(row.site.line, row.site.function, row.total.hits) for row in audit.rows] == [(10, "loss", 12)]
     assert "all because of train.py:10 (`clamp`)" in said.err
     assert audit.verdicts[0] in (folder / "subgrad-audit.html").read_text().replace("&quot;", '"')
+
+
+@pytest.mark.usefixtures("here")
+def test_the_line_that_makes_a_gradient_nan_is_named_and_the_script_stays_as_it_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "steep.py").write_text(STEEP)
+    assert main(["audit", "--nonfinite", "--json", "audit.json", "steep.py"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "[nan, 1.5]\n"
+    audit = Audit.from_json((folder / "audit.json").read_text())
+    (found,) = audit.nonfinite
+    assert (found.step, found.steps, audit.steps, audit.rows) == (1, 1, 2, ())
+    assert found.line is not None
+    assert found.mask is not None
+    assert (found.line.site.line, found.mask.site.line) == (9, 10)
+    assert "steep.py:9 (`sqrt`) is infinite or undefined at entry [0], where self = 0" in said.err
+    assert "inside = torch.where(keep, weight, 1.0)" in said.err
+    page = (folder / "subgrad-audit.html").read_text()
+    assert "Gradients that became infinite or NaN" in page
+    assert "inside = torch.where(keep, weight, 1.0)" in page
+
+
+@pytest.mark.usefixtures("here")
+def test_a_script_whose_gradients_are_finite_is_said_to_have_them(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", "--nonfinite", "train.py", "through"]) == 0
+    assert "No gradient became infinite or NaN in 4 steps.\n" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("here")

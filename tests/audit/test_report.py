@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import subgrad
-from subgrad.audit import Audit, Cause, Change, Count, Effect, Row, Site
+from subgrad.audit import Advice, Audit, Cause, Change, Count, Effect, Line, Nonfinite, Reached, Row, Site
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&"
 PLAIN = Site("/home/me/losses.py", 41, "loss", "return x.clamp(0, 6)")
@@ -43,9 +44,55 @@ def example(**given: Any) -> Audit:
     return Audit(rows, (effect,), **found)
 
 
+def broken(step: int = 3, **given: Any) -> Nonfinite:
+    line = Line(PLAIN, "sqrt", "head", (0, 2), (("self", "0"),))
+    mask = Line(BAD, "where", HOSTILE, (0, 2))
+    reached = (Reached("head.weight", 6, "NaN", 2, 0), Reached(HOSTILE, 3, "infinite"))
+    advice = (Advice("Keep it out", f"y = torch.where(keep, x, 1.0)  # {HOSTILE}"), Advice("Else", "z", False))
+    found = {"line": line, "nan_line": line, "mask": mask, "cotangent": "0", "gradient": "nan", "last": step, **given}
+    return Nonfinite(step, "slope", "NaN", BAD, reached, advice=advice, **found)
+
+
 def test_json_goes_both_ways() -> None:
-    audit = example(ulps=2, ranks=2, convention="min-norm")
+    audit = example(ulps=2, ranks=2, convention="min-norm", nonfinite=(broken(), broken(value=None)), is_watched=True)
     assert Audit.from_json(audit.to_json()) == audit
+
+
+def test_files_from_before_gradients_were_watched_are_read() -> None:
+    given = json.loads(example().to_json())
+    del given["nonfinite"], given["is_watched"]
+    assert Audit.from_json(json.dumps(given)) == example()
+
+
+def test_what_ranks_found_alike_is_one_finding_and_the_rest_are_sorted_by_steps() -> None:
+    other = broken(1, cotangent="2", line=Line(PLAIN, "log"))
+    one, two = Audit(nonfinite=(broken(5),), is_watched=True), Audit(nonfinite=(broken(2), other))
+    merged = Audit.merge([one, two])
+    assert [(each.step, each.steps, each.last) for each in merged.nonfinite] == [(1, 1, 1), (2, 2, 5)]
+    assert merged.is_watched
+
+
+def test_gradients_that_are_not_finite_are_in_the_table_the_sentences_and_the_page() -> None:
+    audit = example(nonfinite=(broken(),), is_watched=True)
+    text, page = str(audit), audit.to_html()
+    for shown in ("losses.py:41", "sqrt", "0, 2", "self = 0"):
+        assert shown in text
+    assert "The slope of losses.py:41 (`sqrt`) in head is infinite or undefined at entry [0, 2]" in text
+    assert "y = torch.where(keep, x, 1.0)" in text
+    assert "Gradients that became infinite or NaN" in page
+    assert "keeps that entry out of the result" in page
+    assert HOSTILE not in page
+    assert "Gradients that became infinite or NaN" in audit._repr_html_() or "losses.py:41" in audit._repr_html_()
+
+
+def test_an_audit_that_watched_gradients_alone_has_no_table_of_kinks() -> None:
+    audit = Audit(nonfinite=(broken(),), is_watched=True, every=0, steps=4)
+    assert "hits" not in str(audit)
+    page = audit.to_html()
+    assert 'id="kinks"' not in page
+    assert "<script></script>" in page
+    assert "no step recorded" in page
+    assert str(Audit(is_watched=True, every=0, steps=4)) == "No gradient became infinite or NaN in 4 steps."
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "subgrad.audit/1"}', '{"format": "another"}', "null"])

@@ -12,7 +12,12 @@ from subgrad.torch_internals.autograd import forward_class_of
 
 def nodes(tensors: Sequence[Tensor]) -> list[Any]:
     """The nodes of a graph, each once."""
-    ahead: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
+    return reached([each.grad_fn for each in tensors if each.grad_fn is not None])
+
+
+def reached(starts: Iterable[Any]) -> list[Any]:
+    """The nodes that a walk from some of them reaches, each once, those among them."""
+    ahead = list(dict.fromkeys(starts))
     seen, found = set(ahead), []
     while ahead:
         node = ahead.pop()

@@ -59,6 +59,7 @@ class Form:
         self.op = op
         self.functional, self.called = overload(op.op), overload(form)
         self.takes_two = sum(name in op.tensor_names for name in op.argument_names[:2]) == 2
+        self.takes_one = not self.takes_two and op.argument_names[0] in op.tensor_names
         self.is_others = not is_torchs(op.op)
         self.takes_numbers = allows_numbers_as_tensors(form.partition(".")[0])
 
@@ -181,15 +182,23 @@ def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*(each if each is tensor else torch.tensor(each, dtype=dtype) for each in args[:2]), *args[2:])
 
 
+def _with_tensor(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The number that was made a tensor for another call, and kept for backward."""
+    dtype = {float: torch.float64, complex: torch.complex128}.get(type(args[0]))
+    return (torch.tensor(args[0], dtype=dtype), *args[1:])
+
+
 def _kernel(op: Operator, name: str) -> Callable[..., Any]:
     form, operator = Form(op, name), op.op
-    takes_two = form.takes_two
+    takes_one, takes_two = form.takes_one, form.takes_two
     acts: dict[int, bool] = {}  # by dispatch keys
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         keyset, given = keyset.remove(KEY), args
         if takes_two and len(args) > 1 and isinstance(args[0 if isinstance(args[1], Tensor) else 1], NUMBERS):
             args = _with_tensors(args)
+        elif takes_one and args and isinstance(args[0], NUMBERS):
+            given = args = _with_tensor(args)
         keys = keyset.raw_repr()
         if keys not in acts:
             acts[keys] = _is_at_autograd(name, keyset)

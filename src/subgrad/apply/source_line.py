@@ -16,6 +16,7 @@ _NOT_THE_USER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__
 # What wraps functions of torch.
 _WRAPPERS = (contextlib.__file__, functools.__file__)
 _known: dict[CodeType, bool] = {}
+_packages: dict[CodeType, str] = {}
 
 
 def user_frame() -> FrameType | None:
@@ -27,6 +28,24 @@ def user_frame() -> FrameType | None:
             break
         frame = frame.f_back
     return frame
+
+
+def is_called_by_subgrad(frame: FrameType | None) -> bool:
+    """Whether a function of torch, in its frame, was called by subgrad and not by a program."""
+    package = _package(frame)
+    while frame is not None and package == "torch":
+        frame = frame.f_back
+        package = _package(frame)
+    return package == "subgrad"
+
+
+def _package(frame: FrameType | None) -> str:
+    if frame is None:
+        return ""
+    found = _packages.get(frame.f_code)
+    if found is None:
+        found = _packages[frame.f_code] = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return found
 
 
 def here() -> str:
@@ -50,7 +69,7 @@ def is_the_users(frame: FrameType) -> bool:
     known = _known.get(code)
     if known is None:
         file = code.co_filename
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]  # code that is made as it runs has no file
+        package = _package(frame)  # code that is made as it runs has no file
         known = package not in ("torch", "subgrad") and not file.startswith(_NOT_THE_USER) and file not in _WRAPPERS
         _known[code] = known
     return known

@@ -8,10 +8,28 @@ from types import ModuleType
 from subgrad.audit.call_site import Site
 from subgrad.audit.compare_batch import compare
 from subgrad.audit.effects import Cause, Change, Effect
+from subgrad.audit.nonfinite.explaining import explain_nan
+from subgrad.audit.nonfinite.result import Advice, Line, Nonfinite, Reached
 from subgrad.audit.result import Audit, Count, Row
 from subgrad.audit.session import Session
 
-__all__ = ["Audit", "Cause", "Change", "Count", "Effect", "Row", "Session", "Site", "audit", "compare"]
+__all__ = [
+    "Advice",
+    "Audit",
+    "Cause",
+    "Change",
+    "Count",
+    "Effect",
+    "Line",
+    "Nonfinite",
+    "Reached",
+    "Row",
+    "Session",
+    "Site",
+    "audit",
+    "compare",
+    "explain_nan",
+]
 
 
 audit = Session

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from subgrad.apply.current_pass import here
+from subgrad.apply.source_line import is_called_by_subgrad
 from subgrad.torch_internals.autograd import current_graph_task_id, engine_run_backward, set_engine_run_backward
 
 INNER = "the program goes on with gradients taken at {}, which are those of the convention in force"
 
 
-@dataclass(frozen=True)
-class Backward:
+class Backward(NamedTuple):
     """A walk of a graph that is about to begin.
 
     Attributes:
@@ -24,6 +24,7 @@ class Backward:
         inputs: where it ends; everywhere if empty.
         accumulates: into ``.grad``, as `backward` does and `torch.autograd.grad` does not.
         is_recorded: the gradients can be differentiated again.
+        is_ours: subgrad itself began it.
     """
 
     tensors: Sequence[Any]
@@ -31,6 +32,7 @@ class Backward:
     inputs: Sequence[Any]
     accumulates: bool
     is_recorded: bool
+    is_ours: bool = False
 
     @property
     def is_inner(self) -> bool:
@@ -38,27 +40,35 @@ class Backward:
         return self.is_recorded or not self.accumulates
 
 
-def tell_first(told: Callable[[Backward], bool]) -> Callable[[], None]:
-    """Call back before each walk that this thread begins, and walk only if the answer is yes.
+def tell_first(
+    told: Callable[[Backward], bool], then: Callable[[Backward, Any], None] | None = None
+) -> Callable[[], None]:
+    """Call back before each walk that this thread begins, and walk only if the answer is yes; afterwards ``then``.
 
-    What a backward calls while it runs, as checkpoints do, is no walk of the program's own. What is returned takes the
-    watching back.
+    What a backward calls while it runs, as checkpoints do, is no walk of the program's own. ``then`` is called with
+    what a walk has returned, None if it failed. What is returned takes the watching back.
     """
     original, thread = engine_run_backward(), threading.get_ident()
 
     def run(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         is_the_programs = current_graph_task_id() == -1 and threading.get_ident() == thread
-        if is_the_programs and len(args) >= 4:  # as torch calls it
-            cotangents, _, create_graph, inputs = args[:4]
-            given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
-            accumulates = kwargs.get("accumulate_grad", False)
-            if not told(Backward(given, tuple(cotangents), tuple(inputs), accumulates, bool(create_graph))):
-                return ()
-        try:
+        if not is_the_programs or len(args) < 4:  # not as torch calls it
             return original(tensors, *args, **kwargs)
+        cotangents, _, create_graph, inputs = args[:4]
+        given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+        accumulates = kwargs.get("accumulate_grad", False)
+        is_ours = is_called_by_subgrad(sys._getframe(1))
+        walk = Backward(given, tuple(cotangents), tuple(inputs), accumulates, bool(create_graph), is_ours)
+        if not told(walk):
+            return ()
+        found = None
+        try:
+            found = original(tensors, *args, **kwargs)
+            return found
         finally:
-            if is_the_programs:
-                here.put_key_back()
+            here.put_key_back()
+            if then is not None:
+                then(walk, found)
 
     def undo() -> None:
         if engine_run_backward() is run:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import linecache
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,13 @@ class Site:
     def of(cls, frame: FrameType | None) -> Site:
         if frame is None:  # called by no Python of the user's
             return cls("", 0, "")
-        code, line = frame.f_code, frame.f_lineno
-        return cls(
-            code.co_filename, line, code.co_name, linecache.getline(code.co_filename, line, frame.f_globals).strip()
-        )
+        return cls.at(frame.f_code, frame.f_lineno, frame.f_globals)
+
+    @classmethod
+    def at(cls, code: CodeType, line: int, variables: dict[str, Any] | None = None) -> Site:
+        """A line of some code; what is written there may be had from the variables of its module alone."""
+        source = linecache.getline(code.co_filename, line, variables).strip()
+        return cls(code.co_filename, line, code.co_name, source)
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line}" if self.file else "no line of Python"

@@ -57,8 +57,8 @@ def compare(
     chosen = tuple(convention(each) for each in conventions)
     if len(chosen) < 2:
         raise ValueError(f"conventions={list(map(str, chosen))}: give two or more.")
-    named = _named(params)
-    with _left_as_it_was(named):
+    named = named_parameters(params)
+    with left_as_it_was(named):
         found = effects(_graph(closure, named, chosen), chosen, 0, Site.of(user_frame()))
     return found[0] if len(found) == 1 else tuple(found)
 
@@ -68,7 +68,7 @@ def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions:
     Recording.install()
     recording = Recording(Modules(None), 0)
     recording.switches = board = Switchboard(conventions)
-    with _caught_backward(recording) as caught, torch.enable_grad(), _eager(), running(recording):
+    with _caught_backward(recording) as caught, torch.enable_grad(), eager(), running(recording):
         loss = closure()
     if not caught:
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
@@ -83,12 +83,12 @@ def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions:
     return Graph(tensors, cotangents, named, board, walked, tuple(recording.missed))
 
 
-def _eager() -> AbstractContextManager[Any]:
+def eager() -> AbstractContextManager[Any]:
     """Compiled functions run as they are written; where the compiler was never loaded there are none."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
-def _named(params: Parameters) -> dict[str, Tensor]:
+def named_parameters(params: Parameters) -> dict[str, Tensor]:
     given: Any = params
     if isinstance(params, nn.Module):
         given = params.named_parameters()
@@ -118,7 +118,7 @@ def _caught_backward(recording: Recording) -> Iterator[list[tuple[Sequence[Any],
 
 
 @contextmanager
-def _left_as_it_was(parameters: Mapping[str, Tensor]) -> Iterator[None]:
+def left_as_it_was(parameters: Mapping[str, Tensor]) -> Iterator[None]:
     """Generators, buffers of the modules that are called, and ``.grad``."""
     kept: dict[Tensor, Tensor] = {}
 

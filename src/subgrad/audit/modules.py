@@ -22,6 +22,7 @@ class Modules:
         require(code_of_module_call)
         self._names: dict[nn.Module, str] = {}
         self.roots: list[nn.Module] = []
+        self.given = model
         if model is not None:
             self._names.update({module: name for name, module in model.named_modules() if name})
             self._names[model] = type(model).__name__

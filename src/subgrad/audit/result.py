@@ -11,6 +11,8 @@ from typing import Any
 
 from subgrad.audit.call_site import Site
 from subgrad.audit.effects import Effect, first_of
+from subgrad.audit.nonfinite import result as nonfinite_result
+from subgrad.audit.nonfinite.result import Nonfinite
 
 FORMAT = "subgrad.audit/1"
 # Bounds of the histogram of distances to the nearest kink, as powers of ten; the outer bins are open.
@@ -103,13 +105,15 @@ class Audit:
         effects: gradients under the conventions that were compared, one for each comparison.
         steps: how many steps the run took, recorded or not.
         recorded: the steps that were.
-        every, ulps: as asked for.
+        every, ulps: as asked for; ``every`` is 0 where kinks were not counted.
         convention: in force when the audit began.
         torch: the version.
         ranks: how many processes this is of.
         notes: what could not be looked at, and why, and what else there is to know.
         unseen: those of the notes that say what no verdict covers.
         compared: the conventions that were to be.
+        nonfinite: why gradients became infinite or NaN, one for each line and way. Empty if none did, or if the run was
+            not watched for that, as ``is_watched`` says.
     """
 
     rows: tuple[Row, ...] = ()
@@ -124,6 +128,8 @@ class Audit:
     notes: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     compared: tuple[str, ...] = ()
+    nonfinite: tuple[Nonfinite, ...] = ()
+    is_watched: bool = False
 
     @property
     def hits(self) -> int:
@@ -185,9 +191,10 @@ class Audit:
                 raise ValueError
             rows = tuple(_row(each) for each in given.pop("rows"))
             effects = tuple(Effect.of(each) for each in given.pop("effects"))
+            nonfinite = tuple(Nonfinite.of(each) for each in given.pop("nonfinite", ()))  # not in older files
             lists = {name: tuple(given.pop(name)) for name in ("recorded", "notes")}
             lists |= {name: tuple(given.pop(name, ())) for name in ("unseen", "compared")}  # not in older files
-            return cls(rows=rows, effects=effects, **lists, **given)
+            return cls(rows=rows, effects=effects, nonfinite=nonfinite, **lists, **given)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError("This is no audit that subgrad wrote.") from None
 
@@ -206,9 +213,10 @@ class Audit:
         return audit_text.text(self)
 
     def __repr__(self) -> str:
+        found = f", {len(self.nonfinite)} reasons why gradients are not finite" if self.is_watched else ""
         return (
             f"<Audit of {len(self.recorded)} of {self.steps} steps: {self.hits:,} hits at {len(self.rows)} kinks, "
-            f"{len(self.effects)} comparisons>"
+            f"{len(self.effects)} comparisons{found}>"
         )
 
     def _repr_html_(self) -> str:
@@ -236,6 +244,8 @@ def _merged(one: Audit, other: Audit) -> Audit:
         notes=tuple(dict.fromkeys((*one.notes, *other.notes))),
         unseen=tuple(dict.fromkeys((*one.unseen, *other.unseen))),
         compared=one.compared or other.compared,
+        nonfinite=nonfinite_result.merged((*one.nonfinite, *other.nonfinite)),
+        is_watched=one.is_watched or other.is_watched,
     )
 
 

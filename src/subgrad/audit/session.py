@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from subgrad.apply.current_pass import here
+from subgrad.apply.current_pass import Pass, here
 from subgrad.apply.scopes import active
 from subgrad.apply.source_line import user_frame
 from subgrad.apply.torch_compile import guards
@@ -20,6 +20,8 @@ from subgrad.audit.backward import INNER, Backward, tell_first
 from subgrad.audit.call_site import Site
 from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
+from subgrad.audit.nonfinite.armed import Armed
+from subgrad.audit.parameters import ends, named
 from subgrad.audit.recomputing import why_walked_once
 from subgrad.audit.recording import Recording
 from subgrad.audit.result import Audit
@@ -56,9 +58,11 @@ class Session:
         model: for the names of its modules and parameters; others are named after their classes.
         compare: two conventions or more, whose gradients are held against each other whenever ``backward`` is called in
             a compared step. The run goes on with the one in force.
-        every: record one step of so many, the first one included, and one for each optimizer that joins later. A step
-            ends with ``optimizer.step()``, with several optimizers when each of them has stepped, or where
-            ``audit.step()`` is called.
+        nonfinite: see every step in which a gradient becomes infinite or NaN, and say which line made it so. Kinks are
+            counted beside it only if ``every`` or ``compare`` is given.
+        every: record one step of so many, 10 if not given, the first one included, and one for each optimizer that
+            joins later. A step ends with ``optimizer.step()``, with several optimizers when each of them has stepped,
+            or where ``audit.step()`` is called.
         compare_every: compare in one step of so many; ten times ``every`` if not given.
         compare_grad: compare where ``torch.autograd.grad`` is called as well, as tests and physics-informed losses do.
         ulps: count also what is within so many units in the last place of a kink.
@@ -70,7 +74,8 @@ class Session:
         model: nn.Module | None = None,
         *,
         compare: Sequence[str | Convention] = (),
-        every: int = EVERY,
+        nonfinite: bool = False,
+        every: int | None = None,
         compare_every: int | None = None,
         compare_grad: bool = False,
         ulps: int = 0,
@@ -79,12 +84,14 @@ class Session:
         self.compared = tuple(convention(each) for each in compare)
         if len(self.compared) == 1:
             raise ValueError(f"compare={list(map(str, self.compared))}: give two conventions or more.")
-        self.every = _whole("every", every, 1)
-        self.compare_every = 10 * every if compare_every is None else _whole("compare_every", compare_every, 1)
+        counts = every is not None or not nonfinite or bool(self.compared)
+        self.every = (EVERY if every is None else _whole("every", every, 1)) if counts else 0
+        self.compare_every = 10 * self.every if compare_every is None else _whole("compare_every", compare_every, 1)
         self.compare_grad = compare_grad
         self.ulps = _whole("ulps", ulps, 0)
         self.listeners = list(listeners)
         self._modules = Modules(model)
+        self._armed = Armed(self._modules, self._names) if nonfinite else None
         self._recording = Recording(self._modules, ulps)
         self._effects: list[Effect] = []
         self._steps, self._recorded = 0, []
@@ -92,25 +99,27 @@ class Session:
         self._thread = 0
         self._undo: list[Callable[[], None]] = []
         self._convention = "torch"
+        self._pass: Pass | None = None  # in force in the step that is running
 
     # Entering and leaving.
 
     def __enter__(self) -> Session:
         if _running.session is not None:
             raise RuntimeError("An audit is running here already: one at a time in each thread.")
-        Recording.install()
+        if self.every:
+            Recording.install()
         _running.session = self
         self._thread, self._convention = threading.get_ident(), str(active())
         hook = register_optimizer_step_post_hook(self._after_step)
         self._undo.append(hook.remove)
-        self._undo.append(tell_first(self._before_backward))
+        self._undo.append(tell_first(self._before_backward, self._after_backward))
         self._undo.append(lambda: here.hold(False))
         self._begin()
         return self
 
     def __exit__(self, *exception: object) -> None:
         try:
-            self._close()
+            self._close(is_last=True)
         finally:
             self._suspend()
             _running.session = None
@@ -120,28 +129,37 @@ class Session:
     def _begin(self) -> None:
         """A step begins: recorded or not."""
         self._optimizers.begin()
+        if not self.every and self._pass is None and not (self._armed and self._armed.wants_lines):
+            return
         self._recording.missed.clear()
         is_owed = self._optimizers.are_owed
-        is_recorded = is_owed or self._steps % self.every == 0
+        is_recorded = bool(self.every) and (is_owed or self._steps % self.every == 0)
         is_compared = bool(self.compared) and (is_owed or self._steps % self.compare_every == 0)
-        if not is_recorded and not is_compared:
-            return self._suspend()
+        is_on = is_recorded or is_compared
+        wanted: Pass | None = self._recording if is_on else None
+        if self._armed is not None:
+            wanted = self._armed.noting(wanted)
+        if wanted is not self._pass or not is_on:
+            self._suspend()
         self._recording.switches = Switchboard(self.compared) if is_compared else None
-        self._recording.is_on = True
-        if here.current is None:
-            here.current = self._recording
+        self._recording.is_on, self._pass = is_on, wanted
+        if here.current is None and wanted is not None:
+            here.current = wanted
 
     def _suspend(self) -> None:
         self._recording.is_on = False
         self._recording.switches = None
-        if here.current is self._recording:
+        if here.current is self._pass:
             here.current = None
+        self._pass = None
         # A call costs less without the key. But a compiled function knows the keys that were on, and would be compiled
         # once more where they change.
         here.hold(guards.has_compiled())
 
-    def _close(self) -> None:
+    def _close(self, is_last: bool = False) -> None:
         """Read what the step has met."""
+        if self._armed is not None:
+            self._safely(lambda armed: armed.close(self._steps, is_last))
         if not self._recording.is_on:
             return
         try:
@@ -170,14 +188,34 @@ class Session:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if threading.get_ident() != self._thread:
             return
+        if self._armed is not None:
+            self._armed.add(optimizer)
         is_seen = self._recording.is_on and (not self.compared or self._recording.switches is not None)
         if self._optimizers.ends_with(optimizer, is_seen):
             self.step()
+
+    # Gradients that are not finite.
+
+    def _after_backward(self, run: Backward, given: Any) -> None:
+        self._safely(lambda armed: armed.after(run, given or ()))
+
+    def _safely(self, look: Callable[[Armed], None]) -> None:
+        """Whatever looking runs into, the program goes on."""
+        if self._armed is None:
+            return
+        try:
+            look(self._armed)
+        except Exception as error:
+            self._recording.miss(f"gradients were not looked at for infinity and NaN: {type(error).__name__}: {error}")
+
+    def _names(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+        return named(tensors, self._modules.parameters())
 
     # Gradients under several conventions.
 
     def _before_backward(self, run: Backward) -> bool:
         """Look at the graph of a backward that is about to run; in a step that compares, compare. It runs always."""
+        self._safely(lambda armed: armed.before(run))
         if self._recording.is_on:
             site, was = self._recording.site(user_frame()), here.current
             self._recording.is_on, here.current = False, None
@@ -217,7 +255,7 @@ class Session:
             return self._recording.miss(f"gradients at {site} could not be compared: {reason}")
         for words in graphs.unwatched(walked, board.made):
             self._recording.miss(f"in the graph of {site}, {words}")
-        parameters, unseen = _named(_ends(run, walked), self._modules.parameters()), tuple(self._recording.missed)
+        parameters, unseen = self._names(ends(run, walked)), tuple(self._recording.missed)
         graph = Graph(run.tensors, run.cotangents, parameters, board, walked, unseen)
         self._effects += effects(graph, self.compared, self._steps, site)
 
@@ -226,7 +264,8 @@ class Session:
     @property
     def result(self) -> Audit:
         """What was found so far."""
-        never = [f"no step of {name} was looked at; every=1 looks at all" for name in self._optimizers.unseen]
+        unseen = self._optimizers.unseen if self.every else []
+        never = [f"no step of {name} was looked at; every=1 looks at all" for name in unseen]
         return Audit(
             rows=self._recording.rows(),
             effects=tuple(self._effects),
@@ -239,6 +278,8 @@ class Session:
             notes=(*self._recording.notes, *never),
             unseen=(*self._recording.unseen, *never),
             compared=tuple(map(str, self.compared)),
+            nonfinite=() if self._armed is None else self._armed.findings,
+            is_watched=self._armed is not None,
         )
 
     def gather(self) -> Audit:
@@ -275,26 +316,3 @@ def _whole(name: str, number: int, least: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ValueError(f"{name}={number!r}: give a whole number from {least} on.")
     return number
-
-
-def _ends(run: Backward, walked: list[Any]) -> list[Tensor]:
-    """What the gradients are of: leaves, or what was asked for."""
-    if not run.accumulates:
-        return list({id(each): each for each in run.inputs if isinstance(each, Tensor)}.values())
-    reached = {id(each) for each in run.inputs}
-    return [each for each in graphs.leaves(run.tensors, walked) if not reached or id(each) in reached]
-
-
-def _named(tensors: Sequence[Tensor], known: Mapping[int, str]) -> dict[str, Tensor]:
-    """The tensors by name, those of modules in their order first; others as the caller names them, or by shape."""
-    frame = user_frame()
-    variables = {} if frame is None else {**frame.f_globals, **frame.f_locals}
-    names = {**{id(each): name for name, each in variables.items() if isinstance(each, Tensor)}, **known}
-    order = {identity: place for place, identity in enumerate(known)}
-    found: dict[str, Tensor] = {}
-    for each in sorted(tensors, key=lambda each: order.get(id(each), len(order))):
-        name = names.get(id(each), f"tensor of {list(each.shape)}")
-        while name in found:
-            name += "'"
-        found[name] = each
-    return found

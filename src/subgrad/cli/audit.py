@@ -32,6 +32,11 @@ def add(commands: Any) -> None:
     )
     audit.add_argument("--every", type=_least_one, metavar="N", help="record one step of N (default: 10)")
     audit.add_argument(
+        "--nonfinite",
+        action="store_true",
+        help="which line makes a gradient infinite or NaN; kinks are counted beside it with --every or --compare",
+    )
+    audit.add_argument(
         "--ulps", type=_least_none, default=0, metavar="N", help="count what is within N last places too"
     )
     takes_convention(audit, "torch")
@@ -124,7 +129,7 @@ def _session(options: argparse.Namespace) -> Session:
         defaults = {"every": every, "compare_every": every, "compare": COMPARED, "compare_grad": True}
         given = {**defaults, **{name: value for name, value in given.items() if value is not None}}
     settings = {name: value for name, value in given.items() if value is not None}
-    return audit(ulps=options.ulps, listeners=[_progress], **settings)
+    return audit(ulps=options.ulps, nonfinite=options.nonfinite, listeners=[_progress], **settings)
 
 
 def _show(found: Audit, options: argparse.Namespace) -> None:

@@ -12,7 +12,8 @@ from importlib.resources import files
 from subgrad.audit.effects import Effect
 from subgrad.audit.result import Audit, Row
 from subgrad.report import audit_charts as charts
-from subgrad.report.audit_text import NUMBERS, cells, columns, noted, shown, summary
+from subgrad.report import nonfinite
+from subgrad.report.audit_text import NUMBERS, cells, columns, counted, noted, shown
 
 # The page may run its own script and nothing else, whatever comes into it, and fetches nothing.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"
@@ -35,10 +36,11 @@ PAGE = """<!doctype html>
 
 def page(audit: Audit) -> str:
     """The whole page."""
-    script = _asset("page.js")
+    script = _asset("page.js") if audit.every else ""  # which sorts the table of kinks
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = (
         _overview(audit),
+        _section("Gradients that became infinite or NaN", nonfinite.section(audit)),
         _section("Kinks by call site", _table(audit), "One line for each kink of each call site in each module."),
         _section("Hits over time", charts.over_time(audit), "Of each recorded step, by module."),
         _section(
@@ -61,8 +63,9 @@ def fragment(audit: Audit) -> str:
     lines = "".join(
         f"<tr>{''.join(f'<td>{escape(cells(row)[name])}</td>' for name in names)}</tr>" for row in shown(audit)
     )
-    said = "".join(f"<p>{escape(line)}</p>" for line in summary(audit).splitlines())
-    return f"<div>{said}<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
+    kinks = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>" if audit.every else ""
+    said = "".join(f"<p>{escape(line)}</p>" for line in counted(audit).splitlines())
+    return f"<div>{nonfinite.section(audit)}{said}{kinks}</div>"
 
 
 @cache
@@ -83,15 +86,21 @@ def _overview(audit: Audit) -> str:
         "steps recorded": f"{len(audit.recorded):,} of {audit.steps:,}",
         "ranks": f"{audit.ranks:,}",
     }
+    if not audit.every:
+        cards = {"steps": f"{audit.steps:,}", "ranks": cards["ranks"]}
+    if audit.is_watched:
+        cards["gradients not finite"] = f"{len(audit.nonfinite):,}"
     shown = "".join(f'<div class="card"><b>{value}</b>{name}</div>' for name, value in cards.items())
     verdicts = "".join(f'<p class="verdict">{escape(each)}</p>' for each in audit.verdicts)
     notes = "".join(f'<p class="soft">{escape(each)}.</p>' for each in noted(audit))
-    recorded = "every step" if audit.every == 1 else f"one step of {audit.every:,}"
+    recorded = {0: "no step", 1: "every step"}.get(audit.every, f"one step of {audit.every:,}")
     under = f"torch {escape(audit.torch)}, convention {escape(audit.convention)}, {recorded} recorded"
     return f'<h1>subgrad audit</h1><p class="soft">{under}</p><div class="cards">{shown}</div>{verdicts}{notes}'
 
 
 def _table(audit: Audit) -> str:
+    if not audit.every:
+        return ""
     names = columns(audit)
     head = "".join(_header(name) for name in names)
     lines = "".join(_line(row, names) for row in audit.rows)

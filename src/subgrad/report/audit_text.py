@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from subgrad.audit.effects import plural
 from subgrad.audit.result import Audit, Row
+from subgrad.report import nonfinite
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,11 +54,13 @@ def text(audit: Audit) -> str:
     try:
         from rich.console import Console
     except ModuleNotFoundError:
-        return f"{_plain(audit)}\n{summary(audit)}"
+        return "\n".join((*_plain(audit), summary(audit)))
     width = shutil.get_terminal_size((160, 0)).columns
     console = Console(file=io.StringIO(), width=width, color_system=None)
     if shown(audit):
         console.print(table(audit))
+    if audit.nonfinite:
+        console.print(nonfinite.table(audit))
     console.print(summary(audit), highlight=False, markup=False, soft_wrap=True)
     return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
@@ -76,10 +79,10 @@ def table(audit: Audit) -> Table:
     return made
 
 
-def _plain(audit: Audit) -> str:
-    return "\n".join(
-        aligned([list(columns(audit)), *([cells(row)[name] for name in columns(audit)] for row in shown(audit))])
-    )
+def _plain(audit: Audit) -> list[str]:
+    kinks = [list(columns(audit)), *([cells(row)[name] for name in columns(audit)] for row in shown(audit))]
+    broken = [nonfinite.COLUMNS, *(list(nonfinite.cells(each).values()) for each in audit.nonfinite)]
+    return [*(aligned(kinks) if audit.every else ()), *(aligned(broken) if audit.nonfinite else ())]
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
@@ -90,13 +93,20 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 def summary(audit: Audit) -> str:
     """What it comes to, a sentence a line."""
+    return "\n".join(filter(None, (*nonfinite.said(audit), counted(audit))))
+
+
+def counted(audit: Audit) -> str:
+    """What that comes to which was counted and compared."""
     met = [row for row in audit.rows if row.total.hits]
     lines = {(row.site.file, row.site.line) for row in met}
     entries = sum(row.total.entries for row in audit.rows)
-    said = [
-        f"{audit.hits:,} hits among {entries:,} entries, in {plural(len(lines), 'line')}, "
-        f"in {len(audit.recorded):,} recorded of {plural(audit.steps, 'step')}{_of_ranks(audit)}."
-    ]
+    said = []
+    if audit.every:
+        said.append(
+            f"{audit.hits:,} hits among {entries:,} entries, in {plural(len(lines), 'line')}, "
+            f"in {len(audit.recorded):,} recorded of {plural(audit.steps, 'step')}{_of_ranks(audit)}."
+        )
     if len(met) > SHOWN:
         said.append(f"{len(met) - SHOWN} more kinks were hit: to_html() shows all.")
     return "\n".join((*said, *audit.verdicts, *(f"{note}." for note in noted(audit))))

@@ -18,8 +18,10 @@ below_autograd_and_views = private("torch._C:_AutoDispatchBelowADInplaceOrView",
 
 # graphs
 current_graph_task_id = private("torch._C:_current_graph_task_id", "the number of the backward that is running in this thread, -1 outside of one")
+current_node = private("torch._C:_current_autograd_node", "the node of a graph whose hooks backward is calling")
 next_sequence_nr = private("torch._C._autograd:_get_sequence_nr", "how many nodes autograd has made in this thread")
 sequence_nr = method("torch._C:_FunctionBase._sequence_nr", "the number of a node among those of its thread")
+_input_metadata = attribute("torch._C:_FunctionBase._input_metadata", "the shapes of an operator's results, by the node that takes their cotangents")
 _forward_class = attribute("torch.utils.checkpoint:CheckpointFunction._backward_cls._forward_cls", "the torch.autograd.Function that a node belongs to")
 _raw_saved_tensors = attribute("torch._C:_FunctionBase._raw_saved_tensors", "saved tensors of a node, as hooks have packed them")
 top_saved_tensors_hooks = private("torch._C._autograd:_top_saved_tensors_default_hooks", "the hooks for saved tensors that are in force")
@@ -65,11 +67,59 @@ def names_of_saved(kind: type) -> tuple[str, ...]:
     return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
 
 
+def dims_of_results(node: Any) -> tuple[int, ...]:
+    """How many dimensions the results of the operator of a node have."""
+    return tuple(len(each.shape) for each in _input_metadata(node))
+
+
+def saved_values(node: Any) -> dict[str, Any]:
+    """What a node of torch's own has saved, by the names of its operator; not what a hook would have to unpack."""
+    kind = type(node)
+    found: dict[str, Any] = {}
+    for name in _names_of_saved_values(kind):
+        raw = getattr(node, f"_raw{name}", None)
+        if getattr(raw, "unpack_hook", None) is None:
+            try:
+                found[name.removeprefix("_saved_")] = getattr(node, name)
+            except RuntimeError:  # freed, or written into since, as backward itself will say
+                continue
+    return found
+
+
+def saved_reader(name: str) -> Callable[[Any], Any]:
+    """A function that reads what nodes have saved under a name of their operator; None where a hook has packed it."""
+    raw, unpacked = f"_raw_saved_{name}", f"_saved_{name}"
+
+    def read(node: Any) -> Any:
+        return getattr(node, unpacked) if getattr(node, raw).unpack_hook is None else None
+
+    return read
+
+
+def saved_number(node: Any, name: str) -> Any:
+    """A number that a node has kept of what its operator was called with."""
+    return getattr(node, f"_saved_{name}")
+
+
+@cache
+def _names_of_saved_values(kind: type) -> tuple[str, ...]:
+    require(_raw_saved_tensors)
+    return tuple(name for name in dir(kind) if name.startswith("_saved_") and not name.endswith("_saved_tensors"))
+
+
 def has_saved_result(node: Any) -> bool:
     """Whether a node has kept the result of its operator, and not the input."""
     return hasattr(node, "_saved_result")
 
 
-def dims_left_out(node: Any) -> Any:
+def dims_left_out(node: Any) -> int | list[int] | None:
     """The dimensions over which the operator of a node has reduced, if its result lacks them; None for all others."""
-    return getattr(node, "_saved_dim", None) if getattr(node, "_saved_keepdim", True) is False else None
+    found = getattr(node, "_saved_dim", None) if getattr(node, "_saved_keepdim", True) is False else None
+    if found is None:
+        return None
+    return _signed(found) if isinstance(found, int) else [_signed(each) for each in found]
+
+
+def _signed(dim: int) -> int:
+    """Counted from the end, a dimension is negative: nodes show it as an unsigned number of 64 bits."""
+    return dim - 2**64 if dim >= 2**63 else dim

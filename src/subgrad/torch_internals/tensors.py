@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from subgrad.torch_internals.lookup import Missing, PrivateName, attribute, private
+from subgrad.torch_internals.lookup import Missing, PrivateName, attribute, method, private
 
 # fmt: off
 # ruff: noqa: E501
@@ -13,6 +13,7 @@ base_of = attribute("torch:Tensor._base", "the tensor that a tensor is a view of
 is_view = private("torch:Tensor._is_view", "whether a tensor is a view of another one")
 is_zero_tensor = private("torch:Tensor._is_zerotensor", "whether a tensor stands for zeros, without memory")
 hooks_of = attribute("torch:Tensor._backward_hooks", "the hooks that see the gradient of a tensor")
+values_of = method("torch:Tensor._values", "the entries that a sparse tensor has memory for, added up or not")
 storage_pointer = attribute("torch:UntypedStorage._cdata", "the address of a storage's own record")
 storage_use_count = private("torch._C:_storage_Use_Count", "how many tensors and others hold a storage, by that address")
 flatten_dense_tensors = private("torch._utils:_flatten_dense_tensors", "many tensors as one, in one call")
