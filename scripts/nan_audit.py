@@ -106,9 +106,9 @@ def main() -> int:
     named, theirs, untouched = (sum(each[place] for each in rows) for place in (1, 2, 3))
     text = "\n".join(
         (
-            f"Written by `scripts/nan_audit.py`, torch {torch.__version__.partition('+')[0]}. The audit names the guilty "
-            f"line in {named} of {len(rows)}, `detect_anomaly` in {theirs}. Losses and gradients under the audit are "
-            f"those of a run that nobody watches, to the bit, in {untouched} of {len(rows)}.",
+            f"Written by `scripts/nan_audit.py`, torch {torch.__version__.partition('+')[0]}. The audit names the "
+            f"guilty line in {named} of {len(rows)}, `detect_anomaly` in {theirs}. Losses and gradients under the "
+            f"audit are those of a run that nobody watches, to the bit, in {untouched} of {len(rows)}.",
             "",
             "| field | program | the line that the audit names | it is to blame | `detect_anomaly` names |",
             "|---|---|---|---|---|",

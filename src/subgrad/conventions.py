@@ -79,6 +79,7 @@ class Convention:
             corner and the weight of the first argument at a tie (the others share the rest).
         overrides: the same as pairs.
         surrogate: allow numbers outside the set of the kink: slopes that are no subgradients.
+        strong_zero: where a slope is infinite or nan and the cotangent is exactly 0, the gradient is 0 and not nan.
 
     Raises:
         ValueError: for a name that is not known, or a number outside the set of the kink.
@@ -87,23 +88,28 @@ class Convention:
     base: str
     overrides: tuple[tuple[str, str | float], ...]
     surrogate: bool
+    strong_zero: bool
 
     def __init__(
         self,
         base: str | Convention,
         overrides: Iterable[tuple[str, str | float]] = (),
         surrogate: bool = False,
+        strong_zero: bool = False,
         **operators: str | float,
     ):
         chosen = {_operator(name): _choice(name, choice) for name, choice in (*overrides, *operators.items())}
+        strong_zero = _switch("strong_zero", strong_zero)
         if isinstance(base, Convention):
             chosen = {**dict(base.overrides), **chosen}
             surrogate = surrogate or base.surrogate
+            strong_zero = strong_zero or base.strong_zero
             base = base.base
         # Frozen: equality and hash, of which caches and compiled graphs make use, come from the dataclass.
         object.__setattr__(self, "base", _rule_name(base))
         object.__setattr__(self, "overrides", tuple(sorted(chosen.items())))
         object.__setattr__(self, "surrogate", bool(surrogate))
+        object.__setattr__(self, "strong_zero", strong_zero)
         for name, choice in self.overrides:
             self._refuse_early(name, choice)
 
@@ -163,22 +169,27 @@ class Convention:
     @cached_property  # and no field: Dynamo makes a dataclass anew from its fields
     def interferes(self) -> bool:
         """Whether anything at all is taken out of torch's hands."""
+        return self.chooses or self.strong_zero
+
+    @cached_property
+    def chooses(self) -> bool:
+        """Whether any element is."""
         return self.base != "torch" or bool(self.overrides)
 
     def __repr__(self) -> str:
         options = [f"{name}={choice!r}" for name, choice in self.overrides]
-        options += ["surrogate=True"] * self.surrogate
+        options += ["surrogate=True"] * self.surrogate + ["strong_zero=True"] * self.strong_zero
         return f"Convention({', '.join([repr(self.base), *options])})"
 
     def __str__(self) -> str:
-        return repr(self) if self.overrides or self.surrogate else self.base
+        return repr(self) if self.overrides or self.surrogate or self.strong_zero else self.base
 
 
-def convention(like: str | Convention) -> Convention:
+def convention(like: str | Convention, *, strong_zero: bool = False) -> Convention:
     """A convention from its name, or one that is equal: always the same one, which is faster to recognise."""
-    if isinstance(like, str) and like in _NAMED:
+    if isinstance(like, str) and like in _NAMED and not strong_zero:
         return _NAMED[like]
-    made = like if isinstance(like, Convention) else Convention(like)
+    made = like if isinstance(like, Convention) and not strong_zero else Convention(like, strong_zero=strong_zero)
     if torch.compiler.is_dynamo_compiling():  # which would have to hash what it has not made yet
         return made
     if len(_EQUAL) > 1024:
@@ -202,6 +213,12 @@ def _choice(name: str, choice: object) -> str | float:
     if isinstance(choice, bool) or not isinstance(choice, str | int | float):
         raise ValueError(f"{name}={choice!r}: give the name of a convention or a number, the element to take.")
     return _rule_name(choice) if isinstance(choice, str) else float(choice)
+
+
+def _switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r}: give True or False.")
+    return value
 
 
 def _outside(choice: float, spot: Spot) -> str:

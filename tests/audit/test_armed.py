@@ -1,4 +1,4 @@
-"""Armed in an unchanged loop: the run is untouched to the bit, and a step that goes wrong is explained as it happens."""
+"""Armed in an unchanged loop: the run is untouched to the bit, and a step that goes wrong is explained there."""
 
 from __future__ import annotations
 

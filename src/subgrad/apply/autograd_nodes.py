@@ -5,6 +5,7 @@ Under `torch.func` every level calls the kernel of its own, so that a gate acts 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -50,6 +51,22 @@ class Gate(single_level_function):
     """A function with derivatives of its own at one level of autograd."""
 
     apply: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "jvp" in cls.__dict__:
+            cls.jvp = staticmethod(_in_forward_mode(cls.jvp))
+
+
+def _in_forward_mode(jvp: Callable[..., Any]) -> Callable[..., Any]:
+    """Torch switches forward mode off for what makes a tangent, at the levels around this one too."""
+
+    @functools.wraps(jvp)
+    def switched_on(*args: Any) -> Any:
+        with set_forward_grad_enabled(True):
+            return jvp(*args)
+
+    return switched_on
 
 
 def through(gate: Any, *args: Any) -> Any:

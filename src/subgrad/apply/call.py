@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from subgrad.apply.operators import Operator, overload_of
+from subgrad.apply.strong_zero import kernels as strong_zero
+from subgrad.apply.strong_zero.table import reaches
 from subgrad.conventions import Convention
 
 Arguments = Mapping[str, Any]
@@ -52,7 +54,13 @@ class Call:
         What torch's own composite calls has a kernel of ours, perhaps for another element.
         """
         if arguments is None and self.op.base_name == self.op.op:
-            return self.originals[self.form](self.keyset, *self.args, **self.kwargs)
+            return self._run(self.op, self.form, self.args, self.kwargs)
         base, given = self.op.base(self.arguments if arguments is None else arguments)
         form = (base.in_place or base.op) if self.in_place else base.op
-        return self.originals[form](self.keyset, *base.args(given), **base.kwargs(given))
+        return self._run(base, form, tuple(base.args(given)), base.kwargs(given))
+
+    def _run(self, op: Operator, form: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        original = self.originals[form]
+        if self.convention.strong_zero and op.op in reaches():
+            return strong_zero.run(op, form != op.op, original, self.keyset, args, kwargs)
+        return original(self.keyset, *args, **kwargs)

@@ -21,9 +21,12 @@ from subgrad.apply.checkpoint import tie_checkpoints
 from subgrad.apply.fork_join import ForkJoin
 from subgrad.apply.jagged import Jagged
 from subgrad.apply.native import Native
-from subgrad.apply.operators import Operator, operator
+from subgrad.apply.operators import Operator, operator, overload_of
 from subgrad.apply.plan import may_change
 from subgrad.apply.scopes import active
+from subgrad.apply.strong_zero import kernels as strong_zero
+from subgrad.apply.strong_zero.numbers import taking_numbers
+from subgrad.apply.strong_zero.table import forms, is_differentiated_at, reaches
 from subgrad.apply.tie_sharing import REPAIRS, TieSharing
 from subgrad.apply.torch_compile import guards
 from subgrad.apply.version_probe import warn_where_torch_differs
@@ -32,12 +35,14 @@ from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import has_autograd, is_torchs, namespace, overload, qualified
 from subgrad.torch_internals.dispatcher import DispatchKey, is_key_included, uncache_dispatch
 from subgrad.torch_internals.settings import jit_set_profiling_mode
+from subgrad.torch_internals.transforms import let_numbers_be_wrapped
 
 executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), ForkJoin()))
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
 KEYS = tuple(f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS))
+STRONG_ZERO_KEYS = tuple(f"Autograd{each}" for each in ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "PrivateUse1"))
 OPERATORS = tuple(operator(op) for op in (*KINKS.entrywise, *REPAIRS))
 # Those that are not torch's, and their own kernels by key.
 ADDED: dict[Operator, dict[str, Callable[..., Any]]] = {}
@@ -47,6 +52,7 @@ REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
 _library: torch.library.Library | None = None
 _other_libraries: dict[str, torch.library.Library] = {}  # by namespace
 _originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
+_strong_zeros: set[str] = set()  # the operators without kinks that have kernels for strong zeros, once these are needed
 _fronts: dict[str, Mapping[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
 _served: set[Convention | None] = set()  # the conventions with all they need; None once everything is registered
 _lock = threading.Lock()
@@ -67,6 +73,8 @@ def install(convention: Convention | None = None) -> None:
     needs more gets all, so that what is compiled by then is compiled once more at most twice.
     """
     warn_where_torch_differs(convention)
+    if convention is not None and convention.strong_zero and not _strong_zeros:
+        _install_strong_zeros()
     if convention in _served or None in _served:
         return
     with _lock:
@@ -75,13 +83,34 @@ def install(convention: Convention | None = None) -> None:
             return
         if REGISTERED:
             convention = None
-        else:
-            _prepare()
+        _prepare()
         guards.remember_unguarded_graphs()
         with _quietly():
             for key in _originals:
                 _register(key, convention)
         _served.add(convention)
+
+
+def _install_strong_zeros() -> None:
+    """Register the kernels of operators without kinks whose slopes may not be finite; they stay, too."""
+    with _lock:
+        _prepare()
+        let_numbers_be_wrapped()
+        guards.remember_unguarded_graphs()
+        with _quietly():
+            for op in map(overload_of, reaches()):
+                if op not in OPERATORS:
+                    _strong_zeros.add(op.op)
+                    for key in STRONG_ZERO_KEYS:
+                        _register_strong_zero(op, key)
+
+
+def _register_strong_zero(op: Operator, key: str) -> None:
+    if not is_differentiated_at(op.op, key):
+        return
+    for form in forms(op):
+        original = taking_numbers(form, lambda form: _original(form, key))
+        _put(op, form, strong_zero.kernel(op, form, original), key)
 
 
 def ask_again() -> None:
@@ -121,6 +150,8 @@ def _quietly() -> Iterator[None]:
 def _prepare() -> None:
     """Before the first kernel is registered: keep torch's own."""
     global _library
+    if _library is not None:
+        return
     cover_what_goes_past_kernels()
     _library = torch.library.Library("aten", "IMPL")
     for key in KEYS:
@@ -152,9 +183,9 @@ def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
     """Whether a convention may take what torch does not, or there is a faster way to the same."""
     if convention is None:
         return True
-    if may_change(op, convention):
+    if may_change(op, convention) or (convention.strong_zero and op.op in reaches()):
         return True
-    return convention.interferes and not op.is_joint and executors.gain(op.op, key)  # pooling gains where ties share
+    return convention.chooses and not op.is_joint and executors.gain(op.op, key)  # pooling gains where ties share
 
 
 def _register(key: str, convention: Convention | None) -> None:
@@ -165,12 +196,16 @@ def _register(key: str, convention: Convention | None) -> None:
 
 def _register_operator(op: Operator, key: str) -> None:
     for form, kernel in _kernels(op, key).items():
-        guards.keep_from_being_compiled(kernel)
         REGISTERED[key, form] = kernel
-        _library_of(op).impl(form.rpartition("::")[2], kernel, key, with_keyset=True, allow_override=True)
-        _fronts.get(key, {}).get(form, _nothing)()
-        # The Python dispatcher, which compiling uses, remembers who answered before.
-        uncache_dispatch(overload(form), getattr(DispatchKey, key))
+        _put(op, form, kernel, key)
+
+
+def _put(op: Operator, form: str, kernel: Callable[..., Any], key: str) -> None:
+    guards.keep_from_being_compiled(kernel)
+    _library_of(op).impl(form.rpartition("::")[2], kernel, key, with_keyset=True, allow_override=True)
+    _fronts.get(key, {}).get(form, _nothing)()
+    # The Python dispatcher, which compiling uses, remembers who answered before.
+    uncache_dispatch(overload(form), getattr(DispatchKey, key))
 
 
 def _library_of(op: Operator) -> torch.library.Library:

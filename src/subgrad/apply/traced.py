@@ -29,7 +29,7 @@ def recorded(function: Callable[..., Any], like: Convention, args: Sequence[Any]
         return None
     create = proxy.tracer.create_proxy
     # A graph holds numbers and names: what is made of more is made again where it runs.
-    given = (like.base, like.overrides, like.surrogate)
+    given = (like.base, like.overrides, like.surrogate, like.strong_zero)
     convention = create("call_function", Convention, given, {}) if any(given[1:]) else like.base
     return create("call_function", function, tuple(args), {**kwargs, "convention": convention})
 

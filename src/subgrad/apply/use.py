@@ -18,15 +18,19 @@ from subgrad.conventions import Convention, convention
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def set_default(like: str | Convention) -> None:
+def set_default(like: str | Convention, *, strong_zero: bool = False) -> None:
     """Set the convention of this process, for every thread that has no ``use`` of its own.
 
     ``set_default("torch")`` gives every gradient back to torch.
 
+    Args:
+        like: the name of a convention, or a ``Convention``.
+        strong_zero: as in ``Convention``: an infinite slope times a cotangent of exactly 0 is 0.
+
     Raises:
         ValueError: for an unknown convention; the default then stays what it was.
     """
-    chosen = convention(like)
+    chosen = convention(like, strong_zero=strong_zero)
     dispatch.install(chosen)
     guards.forget_unguarded_graphs()
     set_process_default(chosen)
@@ -47,12 +51,16 @@ class use(Scope):
 
     As a decorator it also covers generators and coroutines: the convention is in force while their own code runs.
 
+    Args:
+        like: the name of a convention, or a ``Convention``.
+        strong_zero: as in ``Convention``: an infinite slope times a cotangent of exactly 0 is 0.
+
     Raises:
         ValueError: for an unknown convention.
     """
 
-    def __init__(self, like: str | Convention):
-        super().__init__(convention(like))
+    def __init__(self, like: str | Convention, *, strong_zero: bool = False):
+        super().__init__(convention(like, strong_zero=strong_zero))
 
     def __enter__(self) -> Convention:
         if torch.compiler.is_dynamo_compiling():

@@ -94,7 +94,8 @@ def _started(convention: Convention, plain: bool) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "ignore", "-c", _SERVE]
     process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    settings = (plain, torch.get_num_threads(), convention.base, convention.overrides, convention.surrogate)
+    chosen = (convention.base, convention.overrides, convention.surrogate, convention.strong_zero)
+    settings = (plain, torch.get_num_threads(), *chosen)
     process.stdin.write(json.dumps(settings) + "\n")
     return process
 
@@ -103,9 +104,9 @@ def serve() -> None:
     """The other end: answers to questions, a line each; whatever else is printed goes to the errors."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    plain, threads, base, overrides, surrogate = json.loads(sys.stdin.readline())
+    plain, threads, *chosen = json.loads(sys.stdin.readline())
     torch.set_num_threads(threads)
-    convention = Convention(base, overrides, surrogate)
+    convention = Convention(*chosen)
     with use(convention):  # which registers what it needs
         pass
     runs: dict[str, Run | Forked] = {}

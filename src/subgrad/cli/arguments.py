@@ -8,13 +8,15 @@ from pathlib import Path
 
 from subgrad.conventions import RULES, Convention
 
+SWITCHES = ("surrogate", "strong_zero")
+
 
 def takes_convention(command: argparse.ArgumentParser, default: str = "min-norm") -> None:
     command.add_argument(
         "--convention",
         type=convention,
         default=default,
-        metavar="NAME[,OPERATOR=CHOICE...][,surrogate]",
+        metavar="NAME[,OPERATOR=CHOICE...][,surrogate][,strong_zero]",
         help=f"one of {', '.join(RULES)}, and what single operators do instead (default: %(default)s)",
     )
 
@@ -22,9 +24,10 @@ def takes_convention(command: argparse.ArgumentParser, default: str = "min-norm"
 def convention(text: str) -> Convention:
     """``min-norm,relu=1.0,clamp=pass-through`` as a convention."""
     name, *options = text.split(",")
-    overrides = [option for option in options if option != "surrogate"]
+    overrides = [option for option in options if option not in SWITCHES]
+    switches = {switch: switch in options for switch in SWITCHES}
     try:
-        return Convention(name, [_override(each) for each in overrides], surrogate="surrogate" in options)
+        return Convention(name, [_override(each) for each in overrides], **switches)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

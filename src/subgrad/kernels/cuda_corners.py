@@ -43,6 +43,8 @@ class CudaCorners:
             return None
         if not x.is_cuda or x.dtype not in DTYPES or not is_memory(x) or triton_kernels() is None:
             return None
+        if call.convention.strong_zero:  # which torch's own node has, and not the one that is put in its place
+            return None
         if call.in_place and keeps_result(call.form):  # from which torch's own derivative rounds otherwise
             return None
         if any(each.weights["self"] is None or each.require_inside is not None for each in plan.choices):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
+
 from subgrad.torch_internals.lookup import private
 
 # fmt: off
@@ -17,3 +21,22 @@ len_dispatch_stack = private("torch._C:_len_torch_dispatch_stack", "how many Tor
 is_wrapper_subclass = private("torch.utils._python_dispatch:is_traceable_wrapper_subclass", "whether a tensor is made of others, as DTensor")
 DisableTorchFunction = private("torch._C:DisableTorchFunction", "calls functions past the modes and subclasses of a program")
 # fmt: on
+
+
+class _Number:
+    """Under `torch.func` a number is a wrapped tensor, of which torch cannot make a number for a kernel in Python.
+
+    It asks such a tensor for the number it stands for: the answer is the tensor, which torch's own kernels take.
+    """
+
+    def __get__(self, tensor: Any, owner: Any = None) -> Any:
+        if tensor is None:  # who asks the class lists what it has
+            return None
+        if is_functorch_wrapped_tensor(tensor):
+            return tensor
+        raise AttributeError("_wrapped_number")
+
+
+def let_numbers_be_wrapped() -> None:
+    """Needed before a kernel in Python covers an operator that takes numbers in the place of tensors."""
+    Tensor._wrapped_number = _Number()  # type: ignore[attr-defined]  # what `toPyObject` looks for

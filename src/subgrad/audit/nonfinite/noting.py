@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from subgrad.apply.current_pass import Pass
-from subgrad.apply.pass_kernels import Call
+from subgrad.apply.pass_kernels import PassCall
 from subgrad.apply.source_line import user_frame
 from subgrad.audit.modules import Modules
 from subgrad.audit.nonfinite.poles import NOTED
@@ -51,7 +51,7 @@ class Noting:
         self._inner_rules: Mapping[str, Any] = {} if inner is None else inner.rules
         self.rules = {**dict.fromkeys(NOTED, True), **self._inner_rules}
 
-    def run(self, rule: Any, call: Call) -> Any:
+    def run(self, rule: Any, call: PassCall) -> Any:
         is_inners = call.op.op in self._inner_rules
         out = self.inner.run(rule, call) if self.inner is not None and is_inners else call.run()
         for each in out if isinstance(out, tuple | list) else (out,):

@@ -16,6 +16,7 @@ from subgrad.apply.call import Call, Originals
 from subgrad.apply.native import Native
 from subgrad.apply.operators import Operator
 from subgrad.apply.plan import Plan
+from subgrad.apply.strong_zero.table import reaches
 from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.conventions import Convention
 from subgrad.kernels import cuda_bitmask
@@ -99,7 +100,7 @@ class Planner:
         path, sizes = self.beside[self.form], Bounds.of(args[0])
         if not convention.interferes:
             return path.torchs_own(0, sys.maxsize)
-        if not self.op.slopes_are_numbers:
+        if not self.op.slopes_are_numbers or (convention.strong_zero and self.op.base_name in reaches()):
             return path.in_python(0, sys.maxsize)
         call = Call(self.op, self.form, self.originals, convention, None, args, {})
         _, plan, number, run = executors.find(call)
