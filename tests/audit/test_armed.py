@@ -1,4 +1,4 @@
-"""Armed in an unchanged loop: the run is untouched to the bit, and a step that goes wrong is explained there."""
+"""Armed in an unchanged loop: the run is untouched to the bit, and the step that goes wrong is explained."""
 
 from __future__ import annotations
 
