@@ -43,7 +43,7 @@ CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "hardswish": ({},),
     "softshrink": ({"lambd": 0.5}, {"lambd": 0.0}),
     "threshold": tuple({"threshold": at, "value": value} for at, value in ((0.0, 0.0), (0.7, 0.7), (0.0, -1.0))),
-    "logit": ({"eps": 0.25}, {"eps": 0.75}, {"eps": None}),
+    "logit": ({"eps": 0.25}, {"eps": 0.75}),
     "clamp": tuple(
         {"min": low, "max": high}
         for low, high in ((0, 6), (-1.0, 1.0), (0.5, None), (None, 0.5), (0.5, 0.5), (1.0, -1.0))
@@ -60,6 +60,9 @@ CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "hypot": ({},),
 }
 
+# Further calls, which meet infinite slopes alone: there is nothing to choose.
+STEEP_CALLS: dict[str, tuple[Mapping[str, Any], ...]] = {"logit": ({"eps": None},)}
+
 # Where operators that are not torch's are called, if that is not the CPU.
 DEVICES: dict[str, torch.device | str] = {}
 
@@ -68,10 +71,10 @@ BESIDE = 0.25
 TIED = (-1.0, 0.0, 2.0)
 
 
-def samples(op: str, dtype: torch.dtype = torch.float64) -> Iterator[dict[str, Any]]:
-    """Complete arguments of calls of an overload, tensors included."""
+def samples(op: str, dtype: torch.dtype = torch.float64, steep: bool = False) -> Iterator[dict[str, Any]]:
+    """Complete arguments of calls of an overload, tensors included; ``steep`` adds those with infinite slopes alone."""
     if op in CALLS:
-        for call in CALLS[op]:
+        for call in (*CALLS[op], *(STEEP_CALLS.get(op, ()) if steep else ())):
             yield filled(KINKS.of_overload(op), call, dtype, DEVICES.get(op, "cpu"))
     else:
         for call in JOINT_CALLS[op]:

@@ -69,7 +69,7 @@ class Place:
 def places() -> Iterator[Place]:
     """Where the survey measures: every kink at every sample that meets it."""
     for op in KINKS.entrywise:
-        for call in samples(op):
+        for call in samples(op, steep=True):
             for kink in KINKS.of_overload(op):
                 if kink.applies(call) and kink.hits(call).any():
                     for differentiated in _differentiated(kink):

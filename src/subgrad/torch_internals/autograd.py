@@ -18,7 +18,6 @@ below_autograd_and_views = private("torch._C:_AutoDispatchBelowADInplaceOrView",
 
 # graphs
 current_graph_task_id = private("torch._C:_current_graph_task_id", "the number of the backward that is running in this thread, -1 outside of one")
-current_node = private("torch._C:_current_autograd_node", "the node of a graph whose hooks backward is calling")
 next_sequence_nr = private("torch._C._autograd:_get_sequence_nr", "how many nodes autograd has made in this thread")
 current_node = private("torch._C:_current_autograd_node", "the node of a graph whose derivative is running in this thread, or None")
 sequence_nr = method("torch._C:_FunctionBase._sequence_nr", "the number of a node among those of its thread")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.strong_zero.reach import dims_but_channels
+from subgrad.kinks.overloads import overload
 
 Arguments = Mapping[str, Any]  # the numbers of a call, by name
 # A gradient, of the cotangent, the other operand, and a tensor that has the shape of the gradient.
@@ -153,7 +154,7 @@ def _of_rows(kept: Kept, given: Arguments) -> Tensor:
 
 
 def _of_root_mean_square(kept: Kept, given: Arguments) -> Tensor:
-    return aten._fused_rms_norm(kept("input"), given["normalized_shape"], None, given["eps"])[0]
+    return overload("_fused_rms_norm")(kept("input"), given["normalized_shape"], None, given["eps"])[0]
 
 
 def _of_groups(kept: Kept, given: Arguments) -> Tensor:
