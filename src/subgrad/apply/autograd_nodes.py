@@ -28,6 +28,7 @@ from subgrad.torch_internals.transforms import (
     is_functorch_wrapped_tensor,
     is_legacy_batched_tensor,
     len_dispatch_stack,
+    peek_interpreter_stack,
 )
 
 __all__ = [
@@ -59,14 +60,16 @@ class Gate(single_level_function):
 
 
 def _in_forward_mode(jvp: Callable[..., Any]) -> Callable[..., Any]:
-    """Torch switches forward mode off for what makes a tangent, at the levels around this one too."""
+    """Torch switches forward mode off for what makes a tangent: at the levels of `torch.func` around this one, too."""
 
     @functools.wraps(jvp)
-    def switched_on(*args: Any) -> Any:
-        with set_forward_grad_enabled(True):
+    def differentiated(*args: Any) -> Any:
+        if peek_interpreter_stack() is None:
+            return jvp(*args)
+        with outer_levels():
             return jvp(*args)
 
-    return switched_on
+    return differentiated
 
 
 def through(gate: Any, *args: Any) -> Any:

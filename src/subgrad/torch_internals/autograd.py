@@ -18,8 +18,8 @@ below_autograd_and_views = private("torch._C:_AutoDispatchBelowADInplaceOrView",
 
 # graphs
 current_graph_task_id = private("torch._C:_current_graph_task_id", "the number of the backward that is running in this thread, -1 outside of one")
+current_node = private("torch._C:_current_autograd_node", "the node whose derivative, or hooks, backward is calling in this thread, or None")
 next_sequence_nr = private("torch._C._autograd:_get_sequence_nr", "how many nodes autograd has made in this thread")
-current_node = private("torch._C:_current_autograd_node", "the node of a graph whose derivative is running in this thread, or None")
 sequence_nr = method("torch._C:_FunctionBase._sequence_nr", "the number of a node among those of its thread")
 _input_metadata = attribute("torch._C:_FunctionBase._input_metadata", "the shapes of an operator's results, by the node that takes their cotangents")
 _forward_class = attribute("torch.utils.checkpoint:CheckpointFunction._backward_cls._forward_cls", "the torch.autograd.Function that a node belongs to")

@@ -19,14 +19,12 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import Gate, alias, laid_out, outer_levels, overwritten, through
 from subgrad.apply.operators import Operator
-from subgrad.apply.strong_zero.spare import Called
+from subgrad.apply.strong_zero.spare import MARK, Called
 from subgrad.apply.strong_zero.table import has_finite_slope
 from subgrad.apply.torch_compile import guards
 from subgrad.conventions import Convention, convention
 from subgrad.torch_internals.autograd import current_node, forward_level, top_saved_tensors_hooks, unpack_dual
 from subgrad.torch_internals.tensors import is_view
-
-MARK = "subgrad.strong_zero"
 
 
 def in_force(chosen: Convention) -> Convention:
@@ -73,7 +71,7 @@ def _needs_copy(written: Tensor) -> bool:
 def _is_checkpointed() -> bool:
     """Whether a checkpoint keeps what operators save: it hands that out once, to the operator itself."""
     hooks = top_saved_tensors_hooks(False)
-    return hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint"
+    return hooks is not None and getattr(hooks[0], "__module__", None) == "torch.utils.checkpoint"
 
 
 def _spared(op: Operator, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -84,7 +82,7 @@ def _spared(op: Operator, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         if each is not None and each.requires_grad:
             node = each.grad_fn
             node.register_hook(called.hook)
-            node.metadata[MARK] = True
+            node.metadata[MARK] = called
             break
     if forward_level() >= 0 or _is_checkpointed():
         results = _through_gates(called, results, dict(_differentiable(op, args)))

@@ -14,10 +14,12 @@ from subgrad.apply.operators import Operator
 from subgrad.apply.strong_zero.products import NORMALISED, PRODUCTS, Product, of_weight
 from subgrad.apply.strong_zero.reach import Entries, Lines, Reach
 from subgrad.apply.strong_zero.table import reaches
-from subgrad.apply.strong_zero.terms import may_hold_nan, of_live_terms, of_product, real_type
+from subgrad.apply.strong_zero.terms import is_known_finite, may_hold_nan, of_live_terms, of_product, real_type
 from subgrad.kinks.overloads import overload
-from subgrad.torch_internals.autograd import current_node, saved_operand
+from subgrad.torch_internals.autograd import current_node, saved_operand, top_saved_tensors_hooks
 
+MARK = "subgrad.strong_zero"  # of nodes, in what torch keeps beside them: the call
+LARGE = 16384  # entries of a gradient that is not looked at where something smaller shows as much
 Vectors = Sequence["Tensor | None"]  # cotangents, gradients or tangents
 
 
@@ -35,22 +37,27 @@ class Called:
         reach: which entries depend on each other.
         likes: shape, type and device of the operands, by name, where some are broadcast.
         kept: operands, where a checkpoint hands them out only once.
+        reads_node: whether the node's own are at hand, and not packed away by hooks.
     """
 
     def __init__(self, op: Operator, reach: Reach, args: Sequence[Any], kwargs: Mapping[str, Any]):
-        self.op, self.reach, self.name = op, reach, op.op.partition(".")[0]
+        self.op, self.reach = op, reach
         self._args = [None if isinstance(each, Tensor) else each for each in args]
-        self._kwargs = {name: each for name, each in kwargs.items() if not isinstance(each, Tensor)}
+        self._kwargs = {name: each for name, each in kwargs.items() if not isinstance(each, Tensor)} if kwargs else {}
         self.likes: dict[str, tuple[Any, ...]] = {}
         self.kept: dict[str, Tensor] = {}
+        self.reads_node = top_saved_tensors_hooks(False) is None
 
     @classmethod
     def of(cls, op: Operator, result: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Called:
         """One for each call; one for all calls of an operator of entries that broadcasts nothing."""
         reach = reaches()[op.op]
-        if not isinstance(reach, Entries | Lines):
+        if not isinstance(reach, (Entries, Lines)):  # a union takes three times as long
             return cls(op, reach, args, kwargs)
-        is_broadcast = any(isinstance(each, Tensor) and each.shape != result.shape for each in args)
+        shape, is_broadcast = result.shape, False
+        for each in args:
+            if isinstance(each, Tensor) and each.shape != shape:
+                is_broadcast = True
         if not is_broadcast and isinstance(reach, Entries):
             return _without_numbers(op)
         made = cls(op, reach, args, kwargs)
@@ -67,6 +74,10 @@ class Called:
         return self.op.bind(self._args, self._kwargs)
 
     @property
+    def name(self) -> str:
+        return self.op.op.partition(".")[0]
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """The operands that the sum of live terms is made of."""
         product = PRODUCTS.get(self.name)
@@ -78,14 +89,35 @@ class Called:
 
     def hook(self, gradients: Vectors, cotangents: Vectors) -> tuple[Tensor | None, ...] | None:
         """Called with what the operator was given in backward, and what it makes of it; None to leave that as it is."""
-        for place in _places(self.op) or range(len(gradients)):
-            if may_hold_nan(gradients[place]):
-                return self.gradients(current_node(), gradients, cotangents)
+        node = current_node()
+        if node is None or node.metadata.get(MARK) is not self:  # as in compiled autograd
+            node = None
+        places = _places(self.op)
+        for place in places or range(len(gradients)):
+            if not (places and self._is_seen_to_be_right(node, place, gradients)) and may_hold_nan(gradients[place]):
+                return self.gradients(node, gradients, cotangents)
         self.kept = {}
         return None
 
+    def _is_seen_to_be_right(self, node: Any, place: int, gradients: Vectors) -> bool:
+        """Whether tensors that are smaller than a large gradient show that no dead entry made a nan in it."""
+        gradient = gradients[place]
+        if node is None or not self.reads_node or gradient is None or gradient.numel() < LARGE:
+            return False
+        name, shown = self.op.tensor_names[place], ()
+        if self.name in PRODUCTS:
+            other, _ = PRODUCTS[self.name].gradient(name) or (None, None)
+            shown = () if other is None else (saved_operand(node, other),)
+        elif name == "input" and gradients[1] is not None:  # whatever is not finite shows in the weight's gradient
+            shown = (gradients[1], saved_operand(node, "weight"))
+        is_smaller = all(each is not None and each.numel() < gradient.numel() for each in shown)
+        return bool(shown) and is_smaller and all(map(is_known_finite, shown))
+
     def gradients(self, node: Any, gradients: Vectors, cotangents: Vectors) -> tuple[Tensor | None, ...]:
-        """What an operator makes of its cotangents, without what dead entries contribute."""
+        """What an operator makes of its cotangents, without what dead entries contribute.
+
+        Where the node is not known there are no operands: of what sums terms, nothing is dead unless all is.
+        """
         names = self.op.tensor_names
         found = [
             self._gradient(node, names[place], each, cotangents) if each is not None and may_hold_nan(each) else each
@@ -108,10 +140,14 @@ class Called:
 
     def _summed(self, node: Any, name: str, gradient: Tensor, cotangent: Tensor) -> Tensor | None:
         """A gradient that sums terms, made of the live ones; None for one that does not."""
+        if node is None:
+            return None
         product = PRODUCTS.get(self.name)
         rule = None if product is None else product.gradient(name)
         if rule is not None:
-            return of_product(gradient, cotangent, self._operand(node, rule[0]), self.name, name, self.given)
+            other = self._operand(node, rule[0])
+            is_dense = other.layout is torch.strided
+            return of_product(gradient, cotangent, other, self.name, name, self.given) if is_dense else None
         if name == "weight" and self.name in NORMALISED:
             normalised = NORMALISED[self.name](lambda each: self._operand(node, each), self.given)
             return of_live_terms(gradient, cotangent, normalised, of_weight, self.given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cmath import isfinite
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -26,6 +27,13 @@ def may_hold_nan(vector: Tensor | None) -> bool:
         return vector.layout is torch.strided
     total = (vector.detach() if torch.is_grad_enabled() else vector).sum().item()
     return total != total
+
+
+def is_known_finite(vector: Tensor | None) -> bool:
+    """Whether all entries are, if that can be seen at once; a sum is, unless one is not, or it overflows."""
+    if vector is None or not vector.is_cpu or not is_memory(vector):
+        return False
+    return isfinite((vector.detach() if torch.is_grad_enabled() else vector).sum().item())
 
 
 def of_live_terms(
