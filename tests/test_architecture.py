@@ -40,11 +40,12 @@ ALLOWED: dict[str, set[str]] = {
     "gate": {*AUDIT, "gate"},
     "survey": SURVEY,
     "explain": {*AUDIT, "clarke", "survey", "explain"},
+    "testing": {*AUDIT, "clarke", "testing"},
     "bench": BENCH,
     "report": {*SURVEY, *BENCH, *AUDIT, "gate", "explain", "report"},
     "script": set(),
     "cli": {*ALL, ROOT},
-    "__init__": {*APPLY, "kernels", "functional", "nn", "clarke", "audit", "loggers"},
+    "__init__": {*APPLY, "kernels", "functional", "nn", "clarke", "audit", "loggers", "testing"},
     "__main__": {"cli"},
 }
 # An audit can be printed: its methods ask the stage that shows it, when they are called.

@@ -24,7 +24,7 @@ from subgrad.kinks import Kink, Slopes, Ties
 from subgrad.version import __version__
 
 if TYPE_CHECKING:
-    from subgrad import clarke, functional, loggers, nn
+    from subgrad import clarke, functional, loggers, nn, testing
     from subgrad.audit import Audit, audit, compare, explain_nan
     from subgrad.clarke import backward, directions, element, elements, grad, jvp, min_norm, value_and_grad
 
@@ -54,6 +54,7 @@ __all__ = [
     "min_norm",
     "nn",
     "set_default",
+    "testing",
     "use",
     "value_and_grad",
 ]
@@ -61,7 +62,7 @@ _OF_CLARKE = ("backward", "directions", "element", "elements", "grad", "jvp", "m
 
 
 def __getattr__(name: str) -> object:
-    if name in ("audit", "clarke", "functional", "loggers", "nn"):  # made from the table when first asked for
+    if name in ("audit", "clarke", "functional", "loggers", "nn", "testing"):  # made from the table when first asked for
         return import_module(f"subgrad.{name}")
     if name in _OF_CLARKE:
         return getattr(import_module("subgrad.clarke"), name)

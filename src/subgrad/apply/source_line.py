@@ -13,6 +13,9 @@ import torch
 
 # With the separator: torchvision is the user's.
 _NOT_THE_USER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, Path(__file__).parent))
+# The last one calls functions that are searched for kinks, some of them from code that it makes as it runs.
+_PACKAGES = ("torch", "subgrad", "hypothesis")
+_MADE = os.path.join("hypothesis", "core.py")
 # What wraps functions of torch.
 _WRAPPERS = (contextlib.__file__, functools.__file__)
 _known: dict[CodeType, bool] = {}
@@ -70,6 +73,7 @@ def is_the_users(frame: FrameType) -> bool:
     if known is None:
         file = code.co_filename
         package = _package(frame)  # code that is made as it runs has no file
-        known = package not in ("torch", "subgrad") and not file.startswith(_NOT_THE_USER) and file not in _WRAPPERS
+        is_made = file.startswith(_NOT_THE_USER) or file.endswith(_MADE) or file in _WRAPPERS
+        known = package not in _PACKAGES and not is_made
         _known[code] = known
     return known

@@ -102,7 +102,7 @@ def _effect(
 
 
 def responsible(
-    graph: Graph, before: Gradients, after: Gradients, one: Convention, other: Convention
+    graph: Graph, before: Gradients, after: Gradients, one: Convention | None, other: Convention
 ) -> tuple[Cause, ...]:
     """The call sites that change the gradients, found by switching them, one by one and by groups.
 

@@ -59,11 +59,11 @@ def compare(
         raise ValueError(f"conventions={list(map(str, chosen))}: give two or more.")
     named = named_parameters(params)
     with left_as_it_was(named):
-        found = effects(_graph(closure, named, chosen), chosen, 0, Site.of(user_frame()))
+        found = effects(graph_of(closure, named, chosen), chosen, 0, Site.of(user_frame()))
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _graph(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions: Sequence[Convention]) -> Graph:
+def graph_of(closure: Callable[[], Any], named: Mapping[str, Tensor], conventions: Sequence[Convention]) -> Graph:
     """The graph of the loss, or of what the closure calls backward on, with calls that can be switched."""
     Recording.install()
     recording = Recording(Modules(None), 0)

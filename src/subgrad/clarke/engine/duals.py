@@ -21,6 +21,7 @@ __all__ = [
     "carries_tangents_alone",
     "carrying_tangents",
     "dual",
+    "load_formulas",
     "parts",
     "tangent",
     "valued",
@@ -31,7 +32,7 @@ __all__ = [
 
 
 @cache
-def _load_formulas() -> None:
+def load_formulas() -> None:
     """Those that torch has written in Python, in a module that torch itself warns of when it is imported."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*torch\.jit\.\w+. is (deprecated|not supported)")
@@ -50,7 +51,7 @@ _one_at_a_time = threading.RLock()
 @contextmanager
 def carrying_tangents(and_a_graph: bool = False) -> Iterator[None]:
     """Forward mode in this thread. Torch has one level of it for the whole process: threads wait for each other."""
-    _load_formulas()
+    load_formulas()
     with _one_at_a_time, forward_ad.dual_level():
         _here.carries, _here.records = True, and_a_graph
         try:

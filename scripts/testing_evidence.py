@@ -1,0 +1,236 @@
+"""Hold `subgrad.testing.gradcheck` against functions with known derivatives, right and wrong. Write parts of the page.
+
+    python scripts/testing_evidence.py               # 1,000 of each kind, 200 seeds: parts of docs/testing.md
+    python scripts/testing_evidence.py --count 50    # fewer, to look at; the page is left alone
+    python scripts/testing_evidence.py --only wrong/17
+
+Exits with an error if something right is refused, or something wrong passes, and names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))  # ahead of this folder
+
+from sections import write_section  # noqa: E402
+from testing.classic import CASES, Case  # noqa: E402
+from testing.planted import function_with, kinked, wrong  # noqa: E402
+from testing.smooth import smooth  # noqa: E402
+from testing.table_kinds import spots  # noqa: E402
+
+import subgrad  # noqa: E402
+from subgrad.kinks import KINKS  # noqa: E402
+from subgrad.testing import GradcheckError, gradcheck  # noqa: E402
+
+PAGE = ROOT / "docs" / "testing.md"
+COUNT, SEEDS, FUNCTIONS = 1000, 200, 20
+CONVENTIONS = ("min-norm", "mean", "left", "right")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One function at one point, and whether its derivative there is right."""
+
+    name: str
+    kind: str
+    is_right: bool
+    function: Callable[..., Any]
+    inputs: tuple[torch.Tensor, ...]
+    seed: int
+    convention: str = "torch"
+
+    def said(self) -> str | None:
+        """What is wrong with it, if anything."""
+        try:
+            with subgrad.use(self.convention):
+                gradcheck(self.function, self.inputs, seed=self.seed)
+        except GradcheckError as error:
+            return str(error)
+        return None
+
+    def passes_torchs(self) -> bool:
+        with subgrad.use(self.convention):
+            return torch.autograd.gradcheck(self.function, self.inputs, raise_exception=False)
+
+
+def of_smooth(number: int, seed: int | None = None) -> Trial:
+    made = smooth(Random(f"smooth/{number}"))
+    return Trial(f"smooth/{number}", "smooth", True, made, made.inputs, number if seed is None else seed)
+
+
+def of_kinked(number: int, seed: int | None = None) -> Trial:
+    generator = Random(f"kinked/{number}")
+    made = kinked(generator)
+    function, x = function_with(made.program, made.element(generator)), made.program.tensor().requires_grad_()
+    return Trial(f"kinked/{number}", "kinked", True, function, (x,), number if seed is None else seed)
+
+
+def of_wrong(number: int) -> Trial:
+    made, how, element = wrong(Random(f"wrong/{number}"))
+    x = made.program.tensor().requires_grad_()
+    return Trial(f"wrong/{number}", how, False, function_with(made.program, element), (x,), number)
+
+
+def of_table() -> Iterator[Trial]:
+    """Every kink of the table with elements that conventions take, and with elements that are none."""
+    for number, spot in enumerate(spots()):
+        # At kinks of many entries at once the other conventions leave torch's own, which may be none.
+        for each in CONVENTIONS if spot.place.kink.op in KINKS.entrywise else CONVENTIONS[:1]:
+            yield Trial(f"{spot.name} under {each}", "conventions", True, spot.function, spot.given, number, each)
+        for how, element in spot.wrong(torch.Generator().manual_seed(number)):
+            yield Trial(f"{spot.name}: {how}", how, False, spot.planted(element), spot.given, number)
+
+
+def of_seeds(seeds: int) -> Iterator[Trial]:
+    for number in range(FUNCTIONS // 2):
+        for seed in range(seeds):
+            yield of_smooth(number, seed)
+            yield of_kinked(number, seed)
+
+
+@dataclass
+class Findings:
+    """Of all trials in one table: how many, by kind, and what went wrong."""
+
+    total: Counter[str] = field(default_factory=Counter)
+    misjudged: Counter[str] = field(default_factory=Counter)
+    by_torch: Counter[str] = field(default_factory=Counter)
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, trial: Trial, asks_torch: bool = True) -> None:
+        said = trial.said()
+        self.total[trial.kind] += 1
+        self.by_torch[trial.kind] += asks_torch and trial.passes_torchs() != trial.is_right
+        if (said is None) != trial.is_right:
+            self.misjudged[trial.kind] += 1
+            self.lines.append(f"{trial.name} {'is refused: ' + said if said else 'passes'}")
+
+    def row(self, name: str, asks_torch: bool = True) -> str:
+        total, ours, theirs = (sum(each.values()) for each in (self.total, self.misjudged, self.by_torch))
+        return f"| {name} | {total:,} | {ours} | {f'{theirs:,}' if asks_torch else ''} |"
+
+
+def examined(count: int, seeds: int) -> dict[str, Findings]:
+    table = list(of_table())
+    work: dict[str, tuple[int, Iterator[Trial]]] = {
+        "smooth": (count, map(of_smooth, range(count))),
+        "kinked": (count, map(of_kinked, range(count))),
+        "wrong": (count, map(of_wrong, range(count))),
+        "right in the table": (sum(each.is_right for each in table), iter([each for each in table if each.is_right])),
+        "wrong in the table": (
+            sum(not each.is_right for each in table),
+            iter([each for each in table if not each.is_right]),
+        ),
+        "seeds": (FUNCTIONS // 2 * 2 * seeds, of_seeds(seeds)),
+    }
+    found = {name: Findings() for name in work}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns) as progress:
+        for name, (size, trials) in work.items():
+            for trial in progress.track(trials, total=size, description=name):
+                found[name].add(trial, asks_torch=name != "seeds")
+    return found
+
+
+def page(found: dict[str, Findings], seeds: int) -> str:
+    kinds = found["wrong"]
+    return "\n".join(
+        [
+            f"Written by `scripts/testing_evidence.py` (torch {torch.__version__.partition('+')[0]}): how many were",
+            "checked, and how many of them were misjudged by `subgrad.testing.gradcheck`, and by torch's own.",
+            "",
+            "| | checked | misjudged | by torch's |",
+            "|---|---:|---:|---:|",
+            found["smooth"].row("random smooth functions, their gradient"),
+            found["kinked"].row("random functions at kinks, a random element of their set"),
+            found["wrong"].row("the same with a gradient outside of the set"),
+            found["right in the table"].row("kinks of the table, the elements of four conventions"),
+            found["wrong in the table"].row("kinks of the table, gradients outside of the set"),
+            found["seeds"].row(f"{FUNCTIONS} of the first two kinds, with {seeds} seeds each", False),
+            "",
+            "| what was planted | checked | missed | by torch's |",
+            "|---|---:|---:|---:|",
+            *(
+                f"| {HOW[kind]} | {number:,} | {kinds.misjudged[kind]} | {kinds.by_torch[kind]:,} |"
+                for kind, number in kinds.total.most_common()
+            ),
+        ]
+    )
+
+
+HOW = {
+    "both": "several pieces added up: (1, 1) at a tie",
+    "beyond": "past the end of the set",
+    "opposite": "the wrong sign",
+    "nothing": "zero, where that is not in the set",
+    "undefined": "nan in one entry",
+    "one_entry": "one entry wrong",
+    "scaled": "a factor of 0.5, 1.1 or 2",
+    "mixed_up": "entries in each other's place",
+}
+
+
+def side_by_side() -> str:
+    rows = []
+    for case in CASES:
+        ours, theirs = _verdict(case, gradcheck, {}), _verdict(case, torch.autograd.gradcheck, case.options)
+        rows.append(f"| {case.name} | {'right' if case.is_right else '**wrong**'} | {theirs} | {ours} |")
+    return "\n".join(
+        [
+            "| | it is | `torch.autograd.gradcheck` | `subgrad.testing.gradcheck` |",
+            "|---|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+def _verdict(case: Case, check: Callable[..., bool], options: dict[str, Any]) -> str:
+    try:
+        check(case.function, case.given, **options)
+    except GradcheckError as error:
+        return str(error).partition("\n")[0].rstrip(",.").removesuffix(" with respect to input 0")
+    return "passes"
+
+
+def trial(name: str) -> Trial:
+    kind, _, number = name.partition("/")
+    return {"smooth": of_smooth, "kinked": of_kinked, "wrong": of_wrong}[kind](int(number))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=COUNT, help=f"functions of each kind (default: {COUNT:,})")
+    parser.add_argument("--seeds", type=int, help=f"for each of {FUNCTIONS} functions (default: a fifth of --count)")
+    parser.add_argument("--only", help="one of them, as smooth/3, kinked/5 or wrong/17, with what is said of it")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    if asked.only:
+        print(trial(asked.only).said() or "passes")
+        return 0
+    seeds = asked.count // 5 if asked.seeds is None else asked.seeds
+    classic, found = side_by_side(), examined(asked.count, seeds)
+    random = page(found, seeds)
+    if asked.count >= COUNT and seeds >= SEEDS:
+        write_section(PAGE, "classic", classic)
+        write_section(PAGE, "random", random)
+    misjudged = [line for each in found.values() for line in each.lines]
+    print(classic, random, *misjudged, f"{len(misjudged)} misjudged", sep="\n\n")
+    return int(bool(misjudged))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Sure: checks of gradients at kinks, for test suites.
+
+>>> import torch, subgrad
+>>> subgrad.testing.gradcheck(torch.abs, torch.zeros(2, dtype=torch.float64))
+True
+"""
+
+from __future__ import annotations
+
+from subgrad.testing.assertions import (
+    assert_convention,
+    assert_finite_gradient,
+    assert_in_subdifferential,
+    assert_no_hits,
+    assert_same_gradient,
+)
+from subgrad.testing.gradcheck import GradcheckError, gradcheck, gradgradcheck
+from subgrad.testing.search import FoundKink, find_kinks
+from subgrad.testing.strategies import tensors
+
+__all__ = [
+    "FoundKink",
+    "GradcheckError",
+    "assert_convention",
+    "assert_finite_gradient",
+    "assert_in_subdifferential",
+    "assert_no_hits",
+    "assert_same_gradient",
+    "find_kinks",
+    "gradcheck",
+    "gradgradcheck",
+    "tensors",
+]

@@ -1,0 +1,1 @@
+"""Programs with known derivatives, right and wrong, for what checks derivatives."""
