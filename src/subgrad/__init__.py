@@ -62,7 +62,14 @@ _OF_CLARKE = ("backward", "directions", "element", "elements", "grad", "jvp", "m
 
 
 def __getattr__(name: str) -> object:
-    if name in ("audit", "clarke", "functional", "loggers", "nn", "testing"):  # made from the table when first asked for
+    if name in (
+        "audit",
+        "clarke",
+        "functional",
+        "loggers",
+        "nn",
+        "testing",
+    ):  # made from the table when first asked for
         return import_module(f"subgrad.{name}")
     if name in _OF_CLARKE:
         return getattr(import_module("subgrad.clarke"), name)

@@ -203,7 +203,7 @@ class TestRealVersions:
         assert list((tmp_path / "cache").iterdir()) == []
 
 
-@pytest.mark.parametrize("version", ["foo", "2", "2.13; rm", "2.13,", "../2.13"])
+@pytest.mark.parametrize("version", ["foo", "2", "2.13; rm", "2.13,", "../2.13", "2.13+../x", "2.13.0 numpy"])
 def test_what_is_no_version_is_refused(version: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["survey", "--torch", version])

@@ -71,9 +71,10 @@ def is_the_users(frame: FrameType) -> bool:
     code = frame.f_code
     known = _known.get(code)
     if known is None:
-        file = code.co_filename
         package = _package(frame)  # code that is made as it runs has no file
-        is_made = file.startswith(_NOT_THE_USER) or file.endswith(_MADE) or file in _WRAPPERS
-        known = package not in _PACKAGES and not is_made
-        _known[code] = known
+        known = _known[code] = package not in _PACKAGES and is_a_users_file(code.co_filename)
     return known
+
+
+def is_a_users_file(file: str) -> bool:
+    return not (file.startswith(_NOT_THE_USER) or file.endswith(_MADE) or file in _WRAPPERS)

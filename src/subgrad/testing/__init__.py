@@ -14,11 +14,13 @@ from subgrad.testing.assertions import (
     assert_no_hits,
     assert_same_gradient,
 )
+from subgrad.testing.conformance_pack import Conformance, conformance
 from subgrad.testing.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from subgrad.testing.search import FoundKink, find_kinks
 from subgrad.testing.strategies import tensors
 
 __all__ = [
+    "Conformance",
     "FoundKink",
     "GradcheckError",
     "assert_convention",
@@ -26,6 +28,7 @@ __all__ = [
     "assert_in_subdifferential",
     "assert_no_hits",
     "assert_same_gradient",
+    "conformance",
     "find_kinks",
     "gradcheck",
     "gradgradcheck",
