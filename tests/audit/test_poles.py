@@ -9,13 +9,19 @@ import subgrad
 from subgrad.kinks.sets import Pole
 from subgrad.survey.joint import JointCall, joint_calls
 
-ROWS = [row for row in joint_calls() if isinstance(row.kink.set, Pole)]
+
+def is_differentiated(row: JointCall) -> bool:
+    """Whether the installed torch has a derivative: of Bessel functions of the second kind only in newer ones."""
+    return row.function(*differentiable(row)).requires_grad
 
 
 def differentiable(row: JointCall) -> list[Tensor]:
     """The operands; of incomplete gamma functions torch differentiates the second alone."""
     is_gamma = row.kink.op.startswith("igamma")
     return [each.clone().requires_grad_(not is_gamma or place == 1) for place, each in enumerate(row.inputs)]
+
+
+ROWS = [row for row in joint_calls() if isinstance(row.kink.set, Pole) and is_differentiated(row)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
