@@ -13,9 +13,10 @@ from torch.func import grad, jacfwd, jacrev, jvp, vmap
 
 import subgrad
 from subgrad.apply.tie_sharing import REPAIRS
+from subgrad.kinks.sets import Joint
 from subgrad.survey.joint import JointCall, joint_calls
 
-CALLS = [call for call in joint_calls() if call.kink.op in REPAIRS]
+CALLS = [call for call in joint_calls() if call.kink.op in REPAIRS and isinstance(call.kink.set, Joint)]
 SELECTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "max": lambda x: x.max(-1).values,
     "min": lambda x: x.min(-1).values,
