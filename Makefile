@@ -37,7 +37,7 @@ test-unbuilt: .venv/ready
 # What takes long and depends least on the version; `make test-oldest LEFT_OUT=` runs it too.
 LEFT_OUT ?= tests/bench tests/cli tests/report/test_repro.py tests/database tests/distributed tests/programs \
 	tests/audit/test_command.py tests/audit/test_loggers.py tests/audit/test_ranks.py tests/audit/test_report.py \
-	tests/scan tests/everywhere/test_stress.py tests/everywhere/test_everywhere.py tests/test_docs.py tests/plugin
+	tests/scan tests/everywhere/test_stress.py tests/plugin
 
 test-oldest: .venv-oldest/ready
 	SUBGRAD_FRONT=never $(call TEST,.venv-oldest,oldest) $(addprefix --ignore , $(LEFT_OUT))

@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 
 from subgrad.apply.autograd_nodes import is_memory, laid_out
 from subgrad.kinks.pooling_windows import Windows
+from subgrad.torch_internals.tracing import is_in_compiled_autograd
 
 MOST = 32  # entries of a window, if there are several
 _FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}  # by dimensions in space
@@ -23,9 +24,9 @@ Both = tuple[Tensor | None, Tensor | None]
 
 
 def is_for(windows: Windows, x: Tensor, cotangent: Tensor) -> bool:
-    """Gradients of plain memory that nobody differentiates."""
+    """Gradients of plain memory that nobody differentiates, and of which some may be absent."""
     is_few = bool(windows.slices) and (windows.candidates <= MOST or _is_one(windows))
-    return is_few and x.is_cpu and is_memory(x) and is_memory(cotangent) and not torch.is_grad_enabled()
+    return not is_in_compiled_autograd() and is_few and x.is_cpu and is_memory(x) and is_memory(cotangent) and not torch.is_grad_enabled()
 
 
 def _is_one(windows: Windows) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,3 +24,9 @@ def break_graphs_at(function: Callable[..., Any]) -> Callable[..., Any]:
     """Where a function is compiled that calls this one, its graph breaks. The public way imports the compiler."""
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function
+
+
+def is_in_compiled_autograd() -> bool:
+    """Whether compiled autograd runs a backward, for which every gradient has to be a tensor."""
+    module: Any = sys.modules.get("torch._dynamo.compiled_autograd")  # importing it imports the compiler
+    return module is not None and module.in_compiled_autograd_region
