@@ -26,7 +26,8 @@ Both = tuple[Tensor | None, Tensor | None]
 def is_for(windows: Windows, x: Tensor, cotangent: Tensor) -> bool:
     """Gradients of plain memory that nobody differentiates, and of which some may be absent."""
     is_few = bool(windows.slices) and (windows.candidates <= MOST or _is_one(windows))
-    return not is_in_compiled_autograd() and is_few and x.is_cpu and is_memory(x) and is_memory(cotangent) and not torch.is_grad_enabled()
+    are_memory = x.is_cpu and is_memory(x) and is_memory(cotangent)
+    return is_few and are_memory and not torch.is_grad_enabled() and not is_in_compiled_autograd()
 
 
 def _is_one(windows: Windows) -> bool:
