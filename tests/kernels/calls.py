@@ -41,6 +41,8 @@ CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "clamp(min=tensor)": lambda x: torch.clamp(x, min=torch.tensor(0.5, dtype=x.dtype, device=x.device)),
     "clamp(max=tensor)": lambda x: torch.clamp(x, max=torch.tensor(0.5, dtype=x.dtype, device=x.device)),
     "maximum, constants": lambda x: torch.maximum(x, x.detach().flip(0)),
+    "clamp(min=constants)": lambda x: torch.clamp(x, min=x.detach().flip(0)),
+    "clamp(max=constants)": lambda x: torch.clamp(x, max=x.detach().flip(0)),
     "maximum of two": lambda x: torch.maximum(x, x.flip(0)),
     "minimum of two": lambda x: torch.minimum(x, x.flip(0) + 0),
     "minimum, other only": lambda x: torch.minimum(x.detach(), x.flip(0)),

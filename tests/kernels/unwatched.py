@@ -25,7 +25,7 @@ from subgrad.torch_internals.versions import COLUMN
 # What torch does not do right, and a mask by one number would not do for.
 LEFT_TO_PYTHON = {
     *("leaky_relu(-0.3)", "softshrink(0)", "minimum, nan", "fmax, number"),
-    *("maximum, constants", "minimum, other only"),
+    "minimum, other only",
     *(("clamp, closed",) if COLUMN == "2.13" else ()),
 }
 OF_TWO_TENSORS = ("maximum, number",)  # of which Python launches the kernels
@@ -77,15 +77,26 @@ def test_cpu_and_packed_masks_switched_are_asked_for_again() -> None:
         assert python_run_by(lambda: torch.relu(x))
 
 
-def test_cpu_clamps_do_not_need_what_they_clamped() -> None:
-    leaf = torch.tensor([-1.0, 0.0, 1.0, 2.0], requires_grad=True)
+CLAMPED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "clamp": lambda x, _: x.clamp(min=0),
+    "maximum": torch.maximum,
+    "clamp(min=tensor)": lambda x, low: x.clamp(min=low),
+    "a number": lambda x, _: torch.maximum(x, torch.tensor(0.0)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CLAMPED)
+def test_cpu_clamps_need_neither_what_they_clamped_nor_bounds(name: str, dtype: torch.dtype) -> None:
+    leaf = torch.tensor([-1.0, 0.0, 1.0, 2.0], dtype=dtype, requires_grad=True)
     with subgrad.use("right"):
         for _ in range(2):
-            y = leaf * 1
-            out = y.clamp(0, 1)
+            y, low = leaf * 1, torch.zeros(4, dtype=dtype)
+            out = CLAMPED[name](y, low)
             y.add_(5)
-            (found,) = torch.autograd.grad(out, leaf, torch.tensor([1.0, 2.0, 3.0, 4.0]))
-            assert found.tolist() == [0, 2, 0, 0]
+            low.add_(9)
+            (found,) = torch.autograd.grad(out, leaf, torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=dtype))
+            assert found.tolist() == [0, 2, 3, 4]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

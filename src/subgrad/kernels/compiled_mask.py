@@ -6,7 +6,6 @@ The general rule would have a mask for each kink beside the operator's own, and 
 from __future__ import annotations
 
 from functools import partial
-from math import isnan
 from typing import Any
 
 import torch
@@ -17,37 +16,25 @@ from subgrad.apply.call import Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
 from subgrad.apply.torch_compile import guards
-from subgrad.kernels.pass_mask import Mask
-from subgrad.kernels.piecewise import STRAIGHT, coding_of, only_given, rows_between
+from subgrad.kernels.zero_one_mask import ZeroOneMask, masked
 from subgrad.kinks.overloads import overload
 from subgrad.torch_internals.autograd import forward_level
 
 
 class CompiledMask:
-    """See `Executor`. For operators whose entries either pass or do not."""
+    """See `Executor`."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
-        op, arguments = call.op.op, call.arguments
-        if not plan.choices or plan.names != {"self"} or not guards.is_compiling():
+        if not plan.choices or not guards.is_compiling() or forward_level() >= 0:
             return None
-        if forward_level() >= 0 or arguments["self"].layout is not torch.strided:
-            return None
-        second = "" if op in STRAIGHT else only_given(rows_between(op), arguments)
-        if second is None:
-            return None
-        row = rows_between(op)[second] if second else STRAIGHT[op]
-        low, high, _ = row.numbers(arguments)
-        if not all(isinstance(each, int | float) and not isnan(each) for each in (low, high)):  # symbols
-            return None
-        coding = coding_of(row, plan, arguments, ("self",))
-        mask = coding and Mask.of(coding, plan)
-        return mask and partial(_run, mask, arguments[second] if second else low, high)
+        found = masked(plan, call) if call.arguments["self"].layout is torch.strided else None
+        return found and partial(_run, found.mask, call.arguments.get(found.second, found.low), found.high)
 
     def gains(self, op: str, key: str) -> bool:
         return False
 
 
-def _run(mask: Mask, low: Tensor | float, high: float, call: Call) -> Any:
+def _run(mask: ZeroOneMask, low: Tensor | float, high: float, call: Call) -> Any:
     x = call.args[0]
     value = below_autograd(overload(call.op.op), *call.op.args(call.arguments))
     if x.shape != value.shape or x.dtype is not value.dtype:

@@ -8,7 +8,6 @@ The mask takes as many bytes as the input, which torch would keep.
 from __future__ import annotations
 
 from functools import partial
-from math import isnan
 from typing import Any
 
 import torch
@@ -17,8 +16,7 @@ from subgrad.apply.autograd_nodes import is_memory, overwritten
 from subgrad.apply.call import Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
-from subgrad.kernels.pass_mask import Mask
-from subgrad.kernels.piecewise import STRAIGHT, coding_of, only_given, rows_between
+from subgrad.kernels.zero_one_mask import ZeroOneMask, masked
 from subgrad.torch_internals.autograd import below_autograd_and_views as values
 from subgrad.torch_internals.autograd import forward_level
 
@@ -27,32 +25,27 @@ _let_through = torch.ops.aten.threshold_backward.default
 
 
 class CpuMask:
-    """See `Executor`. For operators whose entries pass or do not, and of which torch has no second derivative."""
+    """See `Executor`. For operators of which torch has no second derivative."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
-        x, op, rows = call.args[0], call.op.op, rows_between(call.op.op)
-        if not plan.choices or not (rows or op in CLAMPS) or forward_level() >= 0:
+        x, op = call.args[0], call.op.op
+        if not plan.choices or forward_level() >= 0 or not x.is_cpu or not is_memory(x):
             return None
-        if plan.names != {"self"} or not x.is_cpu or not is_memory(x):
+        found = masked(plan, call)
+        if found is None or not (found.second or op in CLAMPS):
             return None
-        second = only_given(rows, call.arguments) if rows else ""
-        if second is None:
-            return None
-        row, position = rows[second] if second else STRAIGHT[op], 0
-        if second:
-            place, position = call.arguments[second], call.op.argument_names.index(second)
+        position = 0
+        if found.second:
+            place, position = call.arguments[found.second], call.op.argument_names.index(found.second)
             if not is_memory(place) or place.dtype is not x.dtype or place.device != x.device:
                 return None
-        low, high, _ = row.numbers(call.arguments)
-        coding = None if isnan(low) or isnan(high) else coding_of(row, plan, call.arguments, ("self",))
-        mask = coding and Mask.of(coding, plan)
-        return mask and partial(_run, getattr(torch, op.partition(".")[0]), mask, position, low, high)
+        return partial(_run, getattr(torch, op.partition(".")[0]), found.mask, position, found.low, found.high)
 
     def gains(self, op: str, key: str) -> bool:
         return False
 
 
-def _run(function: Any, mask: Mask, position: int, low: float, high: float, call: Call) -> Any:
+def _run(function: Any, mask: ZeroOneMask, position: int, low: float, high: float, call: Call) -> Any:
     """The position is that of the tensor with which entries are compared; 0 if they are compared with numbers."""
     args, kwargs, place = call.args, call.kwargs, low
     x = args[0]

@@ -2,7 +2,8 @@
 
 Of windows of more than 64 entries it keeps the input, the position of the largest entry and how many are as large.
 
-On CUDA by the kernels in `triton_max_pool.py`; on the CPU, where the C++ part is built, by those in `cpu_max_pool.h`.
+On CUDA by the kernels in `triton_max_pool.py`; on the CPU by the loops in `cpu_max_pool.h`, which the C++ part alone
+calls: there this module says what windows a call has, and what is done with cotangents that are differentiated.
 
 Torch keeps the input and an index of 8 bytes an output. Neither way is the device waited for, and the gradient is
 written in one pass, in an order that is always the same.
@@ -131,14 +132,11 @@ class Geometry:
 
     def pool(self, x: Tensor, with_indices: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Values, words and, if wanted, indices."""
-        if not self.is_small and not _is_by_loops(x):
+        if not self.is_small:
             values, words = self._lines(x)
             return values, words, words & _POSITION if with_indices else None
         values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
         indices = self._empty(self.out, x, torch.long) if with_indices else None
-        if _is_by_loops(x):
-            _loops().pool(x, values, words, indices, self._in_loops)
-            return values, words, indices
         self._kernel(with_indices, x)(x, values, words, words if indices is None else indices)
         return values, words, indices
 
@@ -154,9 +152,7 @@ class Geometry:
         """The gradient of the input, which large windows need once more."""
         cotangent = cotangent.contiguous(memory_format=self.layout)
         gradient = self._empty(self.shape, cotangent, cotangent.dtype)
-        if _is_by_loops(cotangent):
-            _loops().spread(x, cotangent, words, gradient, self._in_loops)
-        elif x is not None:
+        if x is not None:
             shares = _accurate(cotangent) / (words >> 32)
             self._kernel(None, cotangent)(x, shares, words, gradient)
         else:
@@ -254,10 +250,13 @@ class Geometry:
         return Launch("large_windows_backward", programs, (self.lanes, *self.sizes, *self.outputs), constants)
 
     @cached_property
-    def _in_loops(self) -> Any:
+    def in_loops(self) -> Any:
+        """What the loops of the C++ part know, on the CPU."""
         channels, planes = self.lanes if self.channels_last else 1, prod(self.shape) // prod(self.sizes)
         sizes = (*self.sizes, *self.outputs, *self.kernel, *(self.steps or (1, 1, 1)), *self.padding, *self.dilation)
-        return _loops().Windows([channels, planes, *sizes, int(self.steps is not None)])
+        loops = build.built()
+        assert loops is not None
+        return loops.Windows([channels, planes, *sizes, int(self.steps is not None)])
 
     def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
@@ -425,6 +424,8 @@ class _Pool:
 
     def __call__(self, call: Call) -> Any:
         x = call.args[0]
+        if _is_by_loops(x):  # who is here was not answered in C++
+            return NotImplemented
         if not self.is_line:
             return pooled(x, self.geometry_of(x), self.with_indices)
         if x.ndim not in (2, 3):
@@ -482,7 +483,7 @@ def pooling_of(run: Run, call: Call) -> Pooling | None:
     out = (*geometry.out[:-2], geometry.out[-1]) if run.is_line else geometry.out
     return Pooling(
         kernels,  # pyright: ignore[reportArgumentType]
-        None if x.is_cuda else geometry._in_loops,
+        None if x.is_cuda else geometry.in_loops,
         geometry.is_small,
         out,
         geometry.channels_last,
@@ -518,7 +519,8 @@ def _spread(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor
     if torch.is_grad_enabled():
         return _Constant.apply(geometry.spread_by_torch(cotangent, words, x), anchor)
     # Dynamo, for compiled autograd, takes what it traces for plain tensors.
-    if torch.compiler.is_compiling() or not is_memory(cotangent) or cotangent.device != words.device:
+    is_plain = is_memory(cotangent) and cotangent.device == words.device and not _is_by_loops(cotangent)
+    if torch.compiler.is_compiling() or not is_plain:
         return geometry.spread_by_torch(cotangent, words, x)
     return geometry.spread(cotangent, words, x)
 
@@ -544,13 +546,8 @@ class _Constant(Gate):
 
 
 def _is_by_loops(x: Tensor) -> bool:
+    """Whether C++ does it; tests run the kernels of Triton on the CPU, too."""
     return x.is_cpu
-
-
-def _loops() -> Any:
-    found = build.built()
-    assert found is not None  # or nothing was kept for its backward
-    return found
 
 
 def is_channels_last(x: Tensor) -> bool:

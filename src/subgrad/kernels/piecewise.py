@@ -12,8 +12,6 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
-from torch import Tensor
-
 from subgrad.apply.plan import Meeting, Plan
 from subgrad.kinks.sets import Slopes, Ties
 from subgrad.torch_internals.versions import COLUMN
@@ -192,11 +190,6 @@ def only_given(names: Iterable[str], arguments: Arguments) -> str | None:
     """Of some arguments the one that is given; None for several."""
     given = [name for name in names if arguments[name] is not None]
     return given[0] if len(given) == 1 else None
-
-
-def is_number_for(x: Tensor, constant: Tensor) -> bool:
-    """Whether a tensor is one number, beside every entry of another."""
-    return bool(x.ndim) and not constant.ndim and constant.dtype is x.dtype and constant.device == x.device
 
 
 def coding_of(row: Straight, plan: Plan, arguments: Arguments, operands: tuple[str, ...]) -> Coding | None:

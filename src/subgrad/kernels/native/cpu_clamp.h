@@ -78,16 +78,15 @@ struct Bits {
   // Of the last block only the lanes that it has: never more than the entries themselves.
   static constexpr int64_t words(int64_t entries) { return entries / BLOCK * LANES + lanes(entries % BLOCK); }
 
-  template <bool NAN_PASSES>
-  ALWAYS_INLINE static void clamp(const Number* x, Number* out, Word* words, int64_t size, Range<Number> range) {
-    for (; size > 0; size -= BLOCK, x += BLOCK, out += BLOCK, words += LANES) {
+  // The bits of entries that pass; what is asked gets the number of each entry.
+  template <typename Passes>
+  ALWAYS_INLINE static void fill(Word* words, int64_t size, const Passes& passes) {
+    for (int64_t begin = 0; begin < size; begin += BLOCK, words += LANES) {
       Word found[LANES] = {};
-      by_rows(size, [&](int64_t row, int64_t lane) {
-        const Number at = x[row * LANES + lane];
-        found[lane] |= range.template passes<NAN_PASSES>(at) & Word(1) << row;
-        out[row * LANES + lane] = range.value(at);
+      by_rows(size - begin, [&](int64_t row, int64_t lane) {
+        found[lane] |= passes(begin + row * LANES + lane) & Word(1) << row;
       });
-      std::memcpy(words, found, lanes(size) * sizeof(Word));
+      std::memcpy(words, found, lanes(size - begin) * sizeof(Word));
     }
   }
 
@@ -117,40 +116,56 @@ struct Bits {
   }
 };
 
+// Who passes, of entries that lie below, on and above a place each, or are nan, as the place may be.
+struct Sides {
+  bool below, on, above, nan;
+};
+
+template <typename Number>
+ALWAYS_INLINE void compare_any(const Number* x, const Number* places, typename Range<Number>::Word* words, int64_t size,
+                               Sides sides) {
+  Bits<Number>::fill(words, size, [=](int64_t i) {
+    const bool below = x[i] < places[i], on = x[i] == places[i], above = x[i] > places[i];
+    return Range<Number>::whole((below & sides.below) | (on & sides.on) | (above & sides.above) |
+                                (!(below | on | above) & sides.nan));
+  });
+}
+
 template <bool NAN_PASSES, typename Number>
-ALWAYS_INLINE void weigh_by(const Number* x, const Number* cotangent, Number* out, int64_t size, Range<Number> range) {
-  for (int64_t i = 0; i < size; ++i) {
-    out[i] = Range<Number>::selected(cotangent[i], range.template passes<NAN_PASSES>(x[i]));
-  }
+ALWAYS_INLINE void clamp_any(const Number* x, Number* out, typename Range<Number>::Word* words, int64_t size,
+                             Range<Number> range) {
+  Bits<Number>::fill(words, size, [=](int64_t i) {
+    const Number at = x[i];
+    if (out != nullptr) out[i] = range.value(at);
+    return range.template passes<NAN_PASSES>(at);
+  });
 }
 
-// The cotangent where entries pass, by the entries.
-FOR_EACH_MACHINE void weigh(const float* x, const float* cotangent, float* out, int64_t size, Range<float> range) {
-  range.nan ? weigh_by<true>(x, cotangent, out, size, range) : weigh_by<false>(x, cotangent, out, size, range);
+// The bits of entries that pass, by their places, or by the range.
+FOR_EACH_MACHINE void compare(const float* x, const float* places, uint32_t* words, int64_t size, Sides sides) {
+  compare_any(x, places, words, size, sides);
 }
 
-FOR_EACH_MACHINE void weigh(const double* x, const double* cotangent, double* out, int64_t size, Range<double> range) {
-  range.nan ? weigh_by<true>(x, cotangent, out, size, range) : weigh_by<false>(x, cotangent, out, size, range);
+FOR_EACH_MACHINE void compare(const double* x, const double* places, uint64_t* words, int64_t size, Sides sides) {
+  compare_any(x, places, words, size, sides);
 }
 
-// The same, by their bits.
+// And the entries held within the range, unless they are not wanted.
+FOR_EACH_MACHINE void clamp(const float* x, float* out, uint32_t* words, int64_t size, Range<float> range) {
+  range.nan ? clamp_any<true>(x, out, words, size, range) : clamp_any<false>(x, out, words, size, range);
+}
+
+FOR_EACH_MACHINE void clamp(const double* x, double* out, uint64_t* words, int64_t size, Range<double> range) {
+  range.nan ? clamp_any<true>(x, out, words, size, range) : clamp_any<false>(x, out, words, size, range);
+}
+
+// The cotangent where bits are set.
 FOR_EACH_MACHINE void weigh(const uint32_t* words, const float* cotangent, float* out, int64_t size) {
   Bits<float>::weigh(words, cotangent, out, size);
 }
 
 FOR_EACH_MACHINE void weigh(const uint64_t* words, const double* cotangent, double* out, int64_t size) {
   Bits<double>::weigh(words, cotangent, out, size);
-}
-
-// Entries held within the range, and the bits of those that pass.
-FOR_EACH_MACHINE void clamp(const float* x, float* out, uint32_t* words, int64_t size, Range<float> range) {
-  range.nan ? Bits<float>::clamp<true>(x, out, words, size, range)
-            : Bits<float>::clamp<false>(x, out, words, size, range);
-}
-
-FOR_EACH_MACHINE void clamp(const double* x, double* out, uint64_t* words, int64_t size, Range<double> range) {
-  range.nan ? Bits<double>::clamp<true>(x, out, words, size, range)
-            : Bits<double>::clamp<false>(x, out, words, size, range);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// In path of the kernels in Python: a call like one that was planned before is answered here, and no Python runs.
+// In front of the kernels in Python: a call like one that was planned before is answered here, and no Python runs.
 //
 // A path lies over one kernel in Python, which lies over torch's own. It does not know what conventions mean: for the
 // first call of a kind it asks the planner, in Python, how calls of that kind are to be answered from then on; that they
@@ -75,70 +75,38 @@ struct Mask {
   double low, high;  // the kinks; where there is one only, `high` is nan, and nothing lies above it
   bool below, on_low, between, on_high, above, nan;
 
-  bool has_two() const { return !std::isnan(high); }
-
-  // A comparison with nan is false: so it says who passes where nan does not, and who does not where nan does.
-  Tensor compared(const Tensor& x) const {
-    Tensor found = side(x, low, on_low, between);
-    if (!has_two()) return found;
-    Tensor upper = side(x, high, on_high, above);
-    // Between the two kinks both must hold for what lies inside, either for what lies outside.
-    return between != nan ? found.logical_and_(upper) : found.logical_or_(upper);
+  // Of any type, however it lies. ``place`` is the kink, if it is a tensor.
+  Tensor bytes(const Tensor& x, const std::optional<Tensor>& place) const {
+    Tensor found = place ? side(x, *place, on_low, between) : side(x, Scalar(low), on_low, between);
+    if (!std::isnan(high)) {
+      // Between two kinks both must hold for what lies inside, either for what lies outside.
+      const Tensor upper = side(x, Scalar(high), on_high, above);
+      found = between != nan ? found.logical_and_(upper) : found.logical_or_(upper);
+    }
+    return nan ? found.logical_not_() : found;
   }
 
-  Tensor applied(const Tensor& compared, const Tensor& cotangent) const {
-    return nan ? at::where(compared, 0, cotangent) : at::where(compared, cotangent, 0);
-  }
-
-  // For loops over entries; none where those pass that lie beyond two kinks.
+  // For loops over entries.
   template <typename Number>
-  std::optional<Range<Number>> range() const {
+  Range<Number> range() const {
     constexpr double infinite = std::numeric_limits<double>::infinity();
-    if (has_two() && !between) return std::nullopt;
-    if (has_two()) return Range<Number>(low, high, on_low, on_high, nan);
+    if (!std::isnan(high)) return Range<Number>(low, high, on_low, on_high, nan);
     return between ? Range<Number>(low, infinite, on_low, true, nan) : Range<Number>(-infinite, low, true, on_low, nan);
   }
 
-  std::vector<double> packed() const {
-    int bits = below | on_low << 1 | between << 2 | on_high << 3 | above << 4 | nan << 5;
-    return {low, high, static_cast<double>(bits)};
-  }
-
-  static Mask unpacked(const std::vector<double>& from) {
-    int bits = static_cast<int>(from[2]);
-    auto is = [bits](int index) { return (bits >> index & 1) != 0; };
-    return {from[0], from[1], is(0), is(1), is(2), is(3), is(4), is(5)};
-  }
-
  private:
-  Tensor side(const Tensor& x, double place, bool on, bool right) const {
-    bool with_on = on != nan;
+  // A comparison with nan is false: so it says who passes where nan does not, and who does not where nan does.
+  template <typename Place>
+  Tensor side(const Tensor& x, const Place& place, bool on, bool right) const {
+    const bool with_on = on != nan;
     if (right != nan) return with_on ? at::ge(x, place) : at::gt(x, place);
     return with_on ? at::le(x, place) : at::lt(x, place);
   }
 };
 
-// In torch's own threads, which a loop that is compiled here would not be divided among: OpenMP is off in extensions.
-template <typename Number>
-Tensor weighed(const Tensor& x, const Tensor& cotangent, Range<Number> range) {
-  Tensor out = at::empty_like(cotangent);
-  auto entries = at::TensorIteratorConfig().add_output(out).add_const_input(x).add_const_input(cotangent).build();
-  entries.for_each([range](char** data, const int64_t* /*strides*/, int64_t size) {
-    loops::weigh(reinterpret_cast<const Number*>(data[1]), reinterpret_cast<const Number*>(data[2]),
-                 reinterpret_cast<Number*>(data[0]), size, range);
-  });
-  return out;
-}
-
 // Memory that loops can read, and nothing more than that.
 bool is_plain_cpu(const Tensor& tensor) {
   return !at::isTensorSubclassLike(tensor) && tensor.is_cpu() && !tensor.is_neg() && !tensor._is_zerotensor();
-}
-
-// Whether all lie in memory alike, without gaps: then an iterator makes one dimension of all.
-bool is_one_loop(const Tensor& x, const Tensor& cotangent) {
-  return is_plain_cpu(x) && is_plain_cpu(cotangent) && x.scalar_type() == cotangent.scalar_type() &&
-         x.sizes() == cotangent.sizes() && x.strides() == cotangent.strides() && x.is_non_overlapping_and_dense();
 }
 
 // Where the gradient of an input goes. It is kept where a backward is constant in the input, and differentiated again:
@@ -165,44 +133,13 @@ struct Origin : torch::CustomClassHolder {
   }
 };
 
-// What is masked: an operator, and its arguments on the stack.
+// What is masked: an operator, and its arguments on the stack, where it leaves its result.
 struct Call {
   const OperatorHandle& op;
-  bool in_place;
+  bool in_place, is_clamp, has_second;
   Stack* stack;
   Mask mask;
-};
-
-// The operator's value on the CPU, with a mask for a derivative, made of the input, which torch's own keeps as well.
-struct Masked : torch::autograd::Function<Masked> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Call& call) {
-    at::AutoDispatchBelowAutograd guard;
-    context->saved_data["mask"] = call.mask.packed();
-    context->save_for_backward({call.in_place ? x.clone() : x});
-    context->saved_data["origin"] = Origin::of(x);
-    call.op.callBoxed(call.stack);
-    if (call.in_place) context->mark_dirty({x});
-    return call.in_place ? x : call.stack->back().toTensor();
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
-    const Mask mask = Mask::unpacked(context->saved_data["mask"].toDoubleVector());
-    const Tensor saved = context->get_saved_variables()[0], cotangent = cotangents[0];
-    if (!cotangent.defined()) return {Tensor(), Tensor()};
-    if (at::GradMode::is_enabled()) {
-      auto& data = context->saved_data;
-      const Tensor zero = Origin::zero(context->saved_data["origin"]);
-      return {mask.applied(mask.compared(saved.detach()), cotangent).sub(zero), Tensor()};
-    }
-    if (is_one_loop(saved, cotangent)) {
-      if (saved.scalar_type() == at::kFloat) {
-        if (const auto range = mask.range<float>()) return {weighed(saved, cotangent, *range), Tensor()};
-      } else if (saved.scalar_type() == at::kDouble) {
-        if (const auto range = mask.range<double>()) return {weighed(saved, cotangent, *range), Tensor()};
-      }
-    }
-    return {mask.applied(mask.compared(saved.detach()), cotangent), Tensor()};
-  }
+  std::optional<Tensor> place;  // the kink, if it differs from entry to entry
 };
 
 // Whether values are torch's to the bit: elsewhere its own instructions for lanes decide otherwise about zeros.
@@ -212,52 +149,67 @@ constexpr bool CLAMPS_AS_TORCH = true;
 constexpr bool CLAMPS_AS_TORCH = false;
 #endif
 
-// A clamp on the CPU, in one pass: its value, and a bit an entry, which is all that is kept.
-struct Clamped : torch::autograd::Function<Clamped> {
-  static bool is_for(const Tensor& x) {
-    return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) && x.is_non_overlapping_and_dense();
-  }
-
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Mask* mask, bool in_place,
-                        bool has_second) {
+// The operator's value on the CPU, and a bit an entry, which is all that is kept; a byte where no loop is made for it.
+struct Masked : torch::autograd::Function<Masked> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Call& call) {
     at::AutoDispatchBelowAutograd guard;
-    const Tensor out = in_place ? x : at::empty_like(x, {}, format_of_result(x));
-    if (has_second) context->saved_data["origin"] = Origin::of(x);
-    context->save_for_backward({x.scalar_type() == at::kFloat ? clamped<float>(x, out, *mask)
-                                                              : clamped<double>(x, out, *mask)});
+    if (call.has_second) context->saved_data["origin"] = Origin::of(x);
+    const bool has_bits = (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble) &&
+                          x.is_non_overlapping_and_dense() && is_plain_cpu(x);
+    const bool is_clamp = CLAMPS_AS_TORCH && call.is_clamp && has_bits;
+    Tensor out, kept;
+    if (is_clamp) {
+      out = call.in_place ? x : at::empty_like(x, {}, format_of_result(x));
+      torch::jit::drop(*call.stack, call.op.schema().arguments().size());
+      call.stack->emplace_back(out);
+    }
+    if (!has_bits) kept = call.mask.bytes(x, call.place);
+    else if (x.scalar_type() == at::kFloat) kept = bits<float>(x, is_clamp ? &out : nullptr, call);
+    else kept = bits<double>(x, is_clamp ? &out : nullptr, call);
+    if (!is_clamp) {
+      call.op.callBoxed(call.stack);
+      out = call.in_place ? x : call.stack->back().toTensor();
+    }
+    context->save_for_backward({kept});
     context->saved_data["strides"] = out.strides();
-    if (in_place) context->mark_dirty({x});
+    if (call.in_place) context->mark_dirty({x});
     return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
-    const Tensor words = context->get_saved_variables()[0], cotangent = cotangents[0];
-    if (!cotangent.defined()) return variable_list(4);
+    const Tensor kept = context->get_saved_variables()[0], cotangent = cotangents[0];
+    if (!cotangent.defined()) return variable_list(2);
     auto& data = context->saved_data;
     const auto strides = data["strides"].toIntVector();
-    const auto weigh = cotangent.scalar_type() == at::kFloat ? weighed<float> : weighed<double>;
-    Tensor gradient = weigh(words, cotangent, strides);
+    Tensor gradient = kept.scalar_type() == at::kBool    ? at::where(kept, cotangent, 0)
+                      : cotangent.scalar_type() == at::kFloat ? weighed<float>(kept, cotangent, strides)
+                                                              : weighed<double>(kept, cotangent, strides);
     if (at::GradMode::is_enabled() && data.count("origin")) gradient = gradient.sub(Origin::zero(data["origin"]));
-    return {gradient, Tensor(), Tensor(), Tensor()};
+    return {gradient, Tensor()};
   }
 
  private:
   // As torch's own: lengths of 1 may have any stride, and get the usual one.
   static at::MemoryFormat format_of_result(const Tensor& x) {
     if (x.is_contiguous()) return at::MemoryFormat::Contiguous;
-    return x.is_contiguous(at::MemoryFormat::ChannelsLast) ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve;
+    const bool channels_last = x.is_contiguous(at::MemoryFormat::ChannelsLast);
+    return channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve;
   }
 
+  // Those of entries that pass; a clamp is computed with them.
   template <typename Number>
-  static Tensor clamped(const Tensor& x, const Tensor& out, const Mask& mask) {
+  static Tensor bits(const Tensor& x, const Tensor* out, const Call& call) {
     using Word = typename Bits<Number>::Word;
-    const auto range = *mask.range<Number>();
+    const auto range = call.mask.range<Number>();
+    const loops::Sides sides{call.mask.below, call.mask.on_low, call.mask.between, call.mask.nan};
     const auto dtype = sizeof(Word) == 4 ? at::kInt : at::kLong;
     const Tensor words = at::empty({Bits<Number>::words(x.numel())}, x.options().dtype(dtype));
     const auto* from = x.const_data_ptr<Number>();
-    auto* to = out.mutable_data_ptr<Number>();
+    auto* to = out ? out->mutable_data_ptr<Number>() : nullptr;
+    const auto* place = call.place ? call.place->const_data_ptr<Number>() : nullptr;
     by_blocks<Number>(words, x.numel(), [&](Word* bits, int64_t begin, int64_t size) {
-      loops::clamp(from + begin, to + begin, bits, size, range);
+      if (place) loops::compare(from + begin, place + begin, bits, size, sides);
+      else loops::clamp(from + begin, to ? to + begin : nullptr, bits, size, range);
     });
     return words;
   }
@@ -278,7 +230,8 @@ struct Clamped : torch::autograd::Function<Clamped> {
     return out;
   }
 
-  // In torch's own threads, as above: the first word of each block is what they divide.
+  // In torch's own threads, which a loop that is compiled here would not be divided among, since OpenMP is off in
+  // extensions: the first word of each block is what they divide.
   template <typename Number, typename Loop>
   static void by_blocks(const Tensor& words, int64_t size, const Loop& loop) {
     using B = Bits<Number>;
@@ -559,53 +512,53 @@ bool has_tangent(const Tensor& tensor) {
   return meta != nullptr && (meta->is_view_ || meta->fw_grad_ != nullptr) && tensor._fw_grad(0).defined();
 }
 
-// An argument, as far as plans depend on it.
+// An argument, as far as plans depend on it. Of tensors that are pooled their sizes and strides count as well.
 struct Kind {
-  static std::optional<Kind> of(const IValue& value) {
-    Kind kind;
-    if (value.isTensor()) {
-      const Tensor& tensor = value.toTensor();
-      kind.is_tensor = true;
-      kind.dtype = tensor.scalar_type();
-      kind.device = tensor.device().type();
-      kind.is_differentiated = requires_grad(tensor);
-      kind.has_dimensions = tensor.dim() > 0;
-    } else if (value.isDouble() || value.isInt() || value.isBool() || value.isNone()) {
-      kind.number = value;
-    } else {
-      return std::nullopt;
+  Kind(const IValue& value, bool with_sizes) {
+    if (!value.isTensor()) {
+      number = value;
+      return;
     }
-    return kind;
+    const Tensor& tensor = value.toTensor();
+    is_tensor = true;
+    dtype = tensor.scalar_type();
+    device = tensor.device();
+    is_differentiated = requires_grad(tensor);
+    has_dimensions = tensor.dim() > 0;
+    if (with_sizes) sizes_and_strides.emplace(tensor.sizes().vec(), tensor.strides().vec());
   }
 
-  bool is_of(const Tensor& tensor) const {
-    return is_tensor && tensor.scalar_type() == dtype && tensor.device().type() == device &&
-           requires_grad(tensor) == is_differentiated && (tensor.dim() > 0) == has_dimensions;
-  }
-
-  bool is_of(const Scalar& scalar) const {
-    if (is_tensor || scalar.isSymbolic()) return false;
-    if (scalar.type() == c10::kDouble) return number.isDouble() && has_same_bits(scalar.toDouble(), number.toDouble());
-    if (scalar.type() == c10::kLong) return number.isInt() && scalar.toLong() == number.toInt();
-    return scalar.isBoolean() && number.isBool() && scalar.toBool() == number.toBool();
-  }
-
-  bool is_of(const std::optional<Scalar>& scalar) const {
-    return scalar.has_value() ? is_of(*scalar) : !is_tensor && number.isNone();
+  // Not of symbols, which have no value yet.
+  static bool is_known(const IValue& value) {
+    return value.isTensor() || value.isDouble() || value.isInt() || value.isBool() || value.isIntList() || value.isNone();
   }
 
   bool is_of(const IValue& value) const {
-    if (value.isTensor()) return is_of(value.toTensor());
-    if (value.isScalar()) return is_of(value.toScalar());
-    return value.isNone() && is_of(std::optional<Scalar>());
+    if (!value.isTensor()) return !is_tensor && is_same(value, number);
+    const Tensor& tensor = value.toTensor();
+    return is_tensor && tensor.scalar_type() == dtype && tensor.device() == device &&
+           requires_grad(tensor) == is_differentiated && (tensor.dim() > 0) == has_dimensions &&
+           (!sizes_and_strides ||
+            (tensor.sizes() == sizes_and_strides->first && tensor.strides() == sizes_and_strides->second));
   }
 
  private:
-  static bool has_same_bits(double one, double other) { return std::memcmp(&one, &other, sizeof one) == 0; }
+  // 0.0 and -0.0, which are equal, are not the same.
+  static bool is_same(const IValue& one, const IValue& other) {
+    if (one.isDouble() && other.isDouble()) {
+      const double first = one.toDouble(), second = other.toDouble();
+      return std::memcmp(&first, &second, sizeof first) == 0;
+    }
+    if (one.isInt()) return other.isInt() && one.toInt() == other.toInt();
+    if (one.isBool()) return other.isBool() && one.toBool() == other.toBool();
+    if (one.isIntList()) return other.isIntList() && one.toIntList() == other.toIntList();
+    return one.isNone() && other.isNone();
+  }
 
   bool is_tensor = false, is_differentiated = false, has_dimensions = false;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
-  c10::DeviceType device = c10::kCPU;
+  c10::Device device = c10::kCPU;
+  std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> sizes_and_strides;
   IValue number;
 };
 
@@ -617,28 +570,22 @@ struct Kernel {
       : op(of), function(c10::TypedOperatorHandle<c10::KernelFunction>::of(of, key)) {}
 
   void operator()(DispatchKeySet keys, Stack* stack) const { function.callBoxed(op, keys, stack); }
-
-  template <typename Result, typename... Args>
-  Result call(DispatchKeySet keys, Args... args) const {
-    return function.call<Result, Args...>(op, keys, args...);
-  }
 };
 
-// What to do with calls of a kind.
+// What to do with calls of a kind: leave them to the kernel in Python, unless one of these is there.
 struct Answer {
-  bool in_python = false;  // leave them to the kernel in Python
-  std::shared_ptr<const Kernel> kernel;  // torch's own; null for a mask
-  std::shared_ptr<const Compiled> write;  // for a packed one; null for another
-  int64_t coding = 0, bits = 1;
-  c10::DeviceIndex device = -1;
+  std::shared_ptr<const Kernel> kernel;  // torch's own, or that of another operator
   std::optional<std::vector<Scalar>> numbers;  // for it, in place of all that follow the first argument
-  Mask mask{};
+  std::shared_ptr<const Compiled> write;  // for a packed mask
+  int64_t coding = 0, bits = 1;
+  std::optional<Mask> mask;  // on the CPU
   int place = -1;  // which argument is the kink, if it is a tensor
   bool is_clamp = false;  // whether the value is an entry held within the range that passes
   bool has_second = false;  // whether second derivatives are zeros, as torch's own, and not missing
+  const Pooling* pooling = nullptr;
   int64_t smallest = 0, below = INT64_MAX;  // entries
 
-  bool is_for(int64_t entries) const { return smallest <= entries && entries < below; }
+  bool is_for(const Tensor& x) const { return smallest <= x.numel() && x.numel() < below; }
 };
 
 struct Known {
@@ -652,29 +599,19 @@ struct Known {
     }
     return true;
   }
-
-  template <typename... Args>
-  bool is_like(const Args&... args) const {
-    size_t i = 0;
-    return (kinds[i++].is_of(args) && ...);
-  }
 };
 
 // What decides, before anything is recalled.
 struct Met {
-  explicit Met(DispatchKeySet keys) : is_plain(PLAIN.has_all(keys)) {}
-
-  void operator()(const Tensor& tensor) {
-    is_plain = is_plain && tensor.defined() && !has_tangent(tensor);
-    is_differentiated = is_differentiated || requires_grad(tensor);
+  Met(DispatchKeySet keys, c10::ArrayRef<IValue> args) : is_plain(PLAIN.has_all(keys)) {
+    for (const IValue& each : args) {
+      if (!each.isTensor()) continue;
+      const Tensor& tensor = each.toTensor();
+      is_plain = is_plain && tensor.defined() && !has_tangent(tensor);
+      is_differentiated = is_differentiated || requires_grad(tensor);
+    }
+    is_differentiated = is_differentiated && at::GradMode::is_enabled();
   }
-  void operator()(const IValue& value) {
-    if (value.isTensor()) (*this)(value.toTensor());
-  }
-  void operator()(const Scalar&) {}
-  void operator()(const std::optional<Scalar>&) {}
-
-  bool is_differentiated_now() const { return is_differentiated && at::GradMode::is_enabled(); }
 
   bool is_plain, is_differentiated = false;
 };
@@ -727,10 +664,12 @@ constexpr size_t MOST = 256;  // kinds of calls that one path knows; bounds may 
 
 class FastPath {
  public:
-  FastPath(const std::string& name, const std::string& overload, const std::string& key, bool in_place, py::object planner)
+  FastPath(const std::string& name, const std::string& overload, const std::string& key, bool in_place, bool pools,
+           py::object planner)
       : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str())),
         key_(c10::parseDispatchKey(key)),
         in_place_(in_place),
+        pools_(pools),
         planner_(std::move(planner)),
         torchs_own_(std::make_shared<const Kernel>(op_, key_)) {}
 
@@ -743,7 +682,9 @@ class FastPath {
     path->in_python_.emplace(path->op_, path->key_);
     // Never given back: the dispatcher outlives Python, whose objects a path holds.
     new std::shared_ptr<FastPath>(path);
-    path->cover();
+    auto* library = new torch::Library(torch::Library::IMPL, "aten", std::make_optional(path->key_), __FILE__, 0);
+    const auto boxed = c10::BoxedKernel::makeFromFunctor(std::make_unique<Functor>(path.get()));
+    library->impl(toString(path->op_.operator_name()).c_str(), torch::CppFunction::makeFromBoxedKernel(boxed));
   }
 
   void forget() {
@@ -755,26 +696,13 @@ class FastPath {
   std::shared_ptr<const Kernel> torchs_own() const { return torchs_own_; }
 
   void operator()(DispatchKeySet keys, Stack* stack) {
-    const auto count = op_.schema().arguments().size();
-    const auto args = torch::jit::last(*stack, count);
-    Met met(keys);
-    for (const IValue& each : args) met(each);
-    if (!met.is_plain || !is_on) return (*in_python_)(keys, stack);
-    if (!met.is_differentiated_now()) return (*torchs_own_)(keys, stack);
-    auto answer = recalled(args[0].toTensor().numel(), args);
+    const auto args = torch::jit::last(*stack, op_.schema().arguments().size());
+    const Met met(keys, args);
+    if (!met.is_plain || !is_on || is_left_to_passes()) return (*in_python_)(keys, stack);
+    if (!met.is_differentiated) return (*torchs_own_)(keys, stack);
+    auto answer = recalled(args);
     if (!answer) answer = asked(args);
-    if (!answer || answer->in_python) {
-      (*in_python_)(keys, stack);
-    } else if (answer->kernel == nullptr) {
-      const bool is_done = answer->write ? packed(*answer, args, stack, count) : masked(*answer, args, stack);
-      if (!is_done) (*in_python_)(keys, stack);
-    } else {
-      if (answer->numbers) {
-        torch::jit::drop(*stack, count - 1);
-        stack->insert(stack->end(), answer->numbers->begin(), answer->numbers->end());
-      }
-      (*answer->kernel)(keys, stack);
-    }
+    if (!answer || !is_answered(*answer, keys, stack)) (*in_python_)(keys, stack);
   }
 
  private:
@@ -784,92 +712,43 @@ class FastPath {
     FastPath* path;
   };
 
-  void cover() {
-    boxed_ = c10::BoxedKernel::makeFromFunctor(std::make_unique<Functor>(this));
-    const auto& arguments = op_.schema().arguments();
-    std::string rest;
-    for (size_t i = 1; i < arguments.size(); ++i) rest += arguments[i].type()->str() + " ";
-    if (rest.empty()) return cover_unboxed<>();
-    if (rest == "Scalar ") return cover_unboxed<const Scalar&>();
-    if (rest == "Scalar Scalar ") return cover_unboxed<const Scalar&, const Scalar&>();
-    if (rest == "Scalar Scalar Scalar ") return cover_unboxed<const Scalar&, const Scalar&, const Scalar&>();
-    if (rest == "Scalar? Scalar? ") return cover_unboxed<const std::optional<Scalar>&, const std::optional<Scalar>&>();
-    if (rest == "Tensor ") return cover_unboxed<const Tensor&>();
-    library().impl(name().c_str(), torch::CppFunction::makeFromBoxedKernel(boxed_));
+  // Those over a program know the operator that torch's own composite calls.
+  bool is_left_to_passes() const {
+    return pools_ && c10::impl::tls_local_dispatch_key_set().included_.has(DispatchKey::TESTING_ONLY_GenericMode);
   }
 
-  template <typename... Rest>
-  void cover_unboxed() {
-    auto out_of_place = [this](DispatchKeySet keys, const Tensor& self, Rest... rest) -> Tensor {
-      return answered<Tensor, const Tensor&, Rest...>(keys, self, rest...);
-    };
-    auto in_place = [this](DispatchKeySet keys, Tensor& self, Rest... rest) -> Tensor& {
-      return answered<Tensor&, Tensor&, Rest...>(keys, self, rest...);
-    };
-    in_place_ ? library().impl(name().c_str(), in_place) : library().impl(name().c_str(), out_of_place);
-  }
-
-  torch::Library& library() const {
-    return *new torch::Library(torch::Library::IMPL, "aten", std::make_optional(key_), __FILE__, 0);
-  }
-
-  std::string name() const { return toString(op_.operator_name()); }
-
-  // What is torch's own is passed on as it comes: to box it takes longer than all else that is done here.
-  template <typename Result, typename Self, typename... Rest>
-  Result answered(DispatchKeySet keys, Self self, Rest... rest) {
-    Met met(keys);
-    met(self);
-    (met(rest), ...);
-    if (met.is_plain && is_on) {
-      if (!met.is_differentiated_now()) return torchs_own_->template call<Result, Self, Rest...>(keys, self, rest...);
-      auto answer = recalled(self.numel(), self, rest...);
-      if (answer == nullptr) {
-        Stack given;
-        torch::jit::push(given, self, rest...);
-        answer = asked(given);
-      }
-      if (answer != nullptr && answer->kernel != nullptr) {
-        const Kernel& kernel = *answer->kernel;
-        if (!answer->numbers) return kernel.call<Result, Self, Rest...>(keys, self, rest...);
-        if constexpr (sizeof...(Rest) == 0) {
-          const std::vector<Scalar>& given = *answer->numbers;
-          if (given.size() == 2) {
-            return kernel.call<Result, Self, const Scalar&, const Scalar&>(keys, self, given[0], given[1]);
-          }
-        }
-      }
-      if (answer != nullptr && answer->is_clamp && Clamped::is_for(self) && !(in_place_ && is_shared(self))) {
-        Tensor out = Clamped::apply(self, &answer->mask, in_place_, answer->has_second);
-        if constexpr (std::is_same_v<Result, Tensor>) return out;
-        else return self;
+  std::shared_ptr<const Answer> recalled(c10::ArrayRef<IValue> args) {
+    const PyObject* convention = conventions.recognised();
+    std::lock_guard<std::mutex> held(mutex_);
+    for (const Known& known : known_) {
+      if (known.convention.ptr() == convention && known.answer->is_for(args[0].toTensor()) && known.is_like(args)) {
+        return known.answer;
       }
     }
-    return c10::impl::BoxedKernelWrapper<Result(Self, Rest...)>::call(boxed_, op_, keys, self, rest...);
+    return nullptr;
   }
 
   // The planner's answer to a call of a new kind; null where it raises, as the kernel in Python then does.
   std::shared_ptr<const Answer> asked(c10::ArrayRef<IValue> args) {
-    std::vector<Kind> kinds;
-    for (const IValue& each : args) {
-      const auto kind = Kind::of(each);
-      if (!kind) return nullptr;
-      kinds.push_back(*kind);
-    }
+    if (!std::all_of(args.begin(), args.end(), Kind::is_known) || (pools_ && is_full())) return nullptr;
     py::gil_scoped_acquire gil;
     const py::object convention = conventions.around();
     std::shared_ptr<const Answer> answer;
+    std::vector<Kind> kinds;
     try {
       py::tuple given(args.size() + 1);
       given[0] = convention;
-      for (size_t i = 0; i < args.size(); ++i) given[i + 1] = in_python(args[i]);
+      for (size_t i = 0; i < args.size(); ++i) {
+        kinds.emplace_back(args[i], pools_);
+        given[i + 1] = in_python(args[i]);
+      }
       const py::object found = planner_(*given);
       if (found.is_none()) return nullptr;
       answer = found.cast<std::shared_ptr<Answer>>();
     } catch (py::error_already_set&) {
       return nullptr;
     }
-    if (!answer->is_for(args[0].toTensor().numel())) return nullptr;
+    if (!answer->is_for(args[0].toTensor())) return nullptr;
     std::optional<Known> forgotten;  // freed last: what Python does then must not meet the lock
     std::lock_guard<std::mutex> held(mutex_);
     if (known_.size() >= MOST) {
@@ -885,45 +764,62 @@ class FastPath {
     if (value.isDouble()) return py::float_(value.toDouble());
     if (value.isInt()) return py::int_(value.toInt());
     if (value.isBool()) return py::bool_(value.toBool());
-    return py::none();
+    return value.isIntList() ? py::object(py::cast(value.toIntVector())) : py::none();
   }
 
-  template <typename... Args>
-  std::shared_ptr<const Answer> recalled(int64_t entries, const Args&... args) {
-    const PyObject* convention = conventions.recognised();
+  // What is pooled is known for good: a backward may ask for it at any time.
+  bool is_full() {
     std::lock_guard<std::mutex> held(mutex_);
-    for (const Known& known : known_) {
-      if (known.convention.ptr() == convention && known.answer->is_for(entries) && known.is_like(args...)) {
-        return known.answer;
-      }
-    }
-    return nullptr;
+    return known_.size() >= MOST;
   }
 
-  // Whether writing into it concerns others: an error of torch's, or more than one history.
-  static bool is_shared(const Tensor& x) { return x.is_leaf() || x.is_view(); }
-
-  bool packed(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack, size_t count) const {
+  bool is_answered(const Answer& answer, DispatchKeySet keys, Stack* stack) const {
+    const size_t count = op_.schema().arguments().size();
+    if (answer.kernel) {
+      if (answer.numbers) {
+        torch::jit::drop(*stack, count - 1);
+        stack->insert(stack->end(), answer.numbers->begin(), answer.numbers->end());
+      }
+      (*answer.kernel)(keys, stack);
+      return true;
+    }
+    const auto args = torch::jit::last(*stack, count);
     const Tensor x = args[0].toTensor();
-    if (!x.is_non_overlapping_and_dense() || (in_place_ && is_shared(x))) return false;
-    if (x.device().index() != answer.device || !Compiled::is_for(x)) return false;
-    if (answer.bits == 2 && x.numel() > MOST_FLAGS * answer.write->entries) return false;
-    Tensor out = Packed::apply(x, answer.write.get(), answer.coding, answer.bits, in_place_);
+    // Whether writing into it concerns others: an error of torch's, or more than one history.
+    if (in_place_ && (x.is_leaf() || x.is_view())) return false;
+    variable_list out;
+    if (answer.pooling) {
+      if (!is_plain_cpu(x) && !(is_plain_cuda(x) && Compiled::is_well_placed(x))) return false;
+      out = Pooled::apply(x, answer.pooling, op_.schema().returns().size() > 1);
+    } else if (answer.write) {
+      if (!x.is_non_overlapping_and_dense() || !Compiled::is_for(x)) return false;
+      if (answer.bits == 2 && x.numel() > MOST_FLAGS * answer.write->entries) return false;
+      out = {Packed::apply(x, answer.write.get(), answer.coding, answer.bits, in_place_)};
+    } else {
+      return answer.mask && is_masked(answer, x, args, stack);
+    }
     torch::jit::drop(*stack, count);
-    stack->emplace_back(std::move(out));
+    for (Tensor& each : out) stack->emplace_back(std::move(each));
     return true;
   }
 
-  bool masked(const Answer& answer, c10::ArrayRef<IValue> args, Stack* stack) const {
-    const Tensor x = args[0].toTensor();
-    if (in_place_ && (is_shared(x) || !x.is_non_overlapping_and_dense())) return false;
-    Mask mask = answer.mask;
+  bool is_masked(const Answer& answer, const Tensor& x, c10::ArrayRef<IValue> args, Stack* stack) const {
+    if (in_place_ && !x.is_non_overlapping_and_dense()) return false;
+    Call call{op_, in_place_, answer.is_clamp, answer.has_second, stack, *answer.mask, std::nullopt};
     if (answer.place >= 0) {
-      mask.low = args[answer.place].toTensor().item().toDouble();
-      if (std::isnan(mask.low)) return false;
+      const Tensor place = args[answer.place].toTensor();
+      if (place.dim() == 0) {
+        call.mask.low = place.item().toDouble();
+        if (std::isnan(call.mask.low)) return false;
+      } else if (is_plain_cpu(place) && place.sizes() == x.sizes() && place.strides() == x.strides() &&
+                 place.scalar_type() == x.scalar_type()) {
+        call.place = place;
+      } else {
+        return false;
+      }
     }
     // The operator takes its arguments from the stack, and leaves there what it wrote.
-    Tensor out = Masked::apply(x, Call{op_, in_place_, stack, mask});
+    Tensor out = Masked::apply(x, call);
     torch::jit::drop(*stack, 1);
     stack->emplace_back(std::move(out));
     return true;
@@ -931,146 +827,37 @@ class FastPath {
 
   const OperatorHandle op_;
   const DispatchKey key_;
-  const bool in_place_;
+  const bool in_place_, pools_;
   const py::object planner_;
   const std::shared_ptr<const Kernel> torchs_own_;
   std::optional<Kernel> in_python_;
-  c10::BoxedKernel boxed_;  // this fast path
   std::mutex mutex_;  // taken last, and nothing is waited for under it
   std::vector<Known> known_;
 };
 
-// Over max-pooling without indices on CUDA.
-class PoolPath {
- public:
-  PoolPath(const std::string& name, const std::string& key, py::object planner)
-      : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "")),
-        key_(c10::parseDispatchKey(key)),
-        planner_(std::move(planner)) {}
+// What `max_pool.py` says of calls of one kind; kept for good, since a backward may come at any time.
+const Pooling* pooling_of(const Tensor& x, const py::object& kernels, const py::object& windows, bool is_small,
+                          const std::vector<int64_t>& out, bool channels_last, const Tensor& word,
+                          py::object in_python) {
+  const auto last = x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
+  auto* made = new Pooling{std::nullopt,
+                           nullptr,
+                           is_small,
+                           x.sizes().vec(),
+                           out,
+                           channels_last ? last : at::MemoryFormat::Contiguous,
+                           x.scalar_type(),
+                           word.scalar_type(),
+                           in_python.release().ptr()};
+  if (x.is_cpu()) made->windows = new pooling::Windows(windows.cast<const pooling::Windows&>());
+  else made->kernels.emplace(Compiled::of(kernels.cast<py::tuple>()[0]), Compiled::of(kernels.cast<py::tuple>()[1]));
+  return made;
+}
 
-  static void cover(const std::shared_ptr<PoolPath>& path) {
-    struct : c10::WarningHandler {
-      void process(const c10::Warning&) override {}
-    } silent;
-    c10::WarningUtils::WarningHandlerGuard guard(&silent);
-    path->in_python_.emplace(path->op_, path->key_);
-    new std::shared_ptr<PoolPath>(path);  // never given back, as above
-    auto* library = new torch::Library(torch::Library::IMPL, "aten", std::make_optional(path->key_), __FILE__, 0);
-    const auto boxed = c10::BoxedKernel::makeFromFunctor(std::make_unique<Functor>(path.get()));
-    library->impl(toString(path->op_.operator_name()).c_str(), torch::CppFunction::makeFromBoxedKernel(boxed));
-  }
-
-  void forget() {
-    std::map<Key, const Pooling*> forgotten;
-    std::lock_guard<std::mutex> held(mutex_);
-    forgotten.swap(known_);
-  }
-
-  void operator()(DispatchKeySet keys, Stack* stack) {
-    const auto count = op_.schema().arguments().size();
-    const auto args = torch::jit::last(*stack, count);
-    Met met(keys);
-    met(args[0]);
-    // Passes over a program know the operator that torch's own composite calls.
-    const auto& switched = c10::impl::tls_local_dispatch_key_set().included_;
-    const bool is_in_pass = switched.has(DispatchKey::TESTING_ONLY_GenericMode);
-    if (!met.is_plain || !is_on || is_in_pass || !met.is_differentiated_now()) return (*in_python_)(keys, stack);
-    const Tensor x = args[0].toTensor();
-    const bool is_mine = is_plain_cpu(x) || (is_plain_cuda(x) && Compiled::is_well_placed(x));
-    const Pooling* pooling = is_mine ? found(x, args) : nullptr;
-    if (pooling == nullptr) return (*in_python_)(keys, stack);
-    variable_list out = Pooled::apply(x, pooling, op_.schema().returns().size() > 1);
-    torch::jit::drop(*stack, count);
-    for (Tensor& each : out) stack->emplace_back(std::move(each));
-  }
-
- private:
-  // The convention, the device, the dtype, sizes, strides, and all numbers.
-  using Key = std::tuple<const PyObject*, std::vector<int64_t>>;
-
-  struct Functor final : c10::OperatorKernel {
-    explicit Functor(PoolPath* of) : path(of) {}
-    void operator()(const OperatorHandle&, DispatchKeySet keys, Stack* stack) { (*path)(keys, stack); }
-    PoolPath* path;
-  };
-
-  const Pooling* found(const Tensor& x, c10::ArrayRef<IValue> args) {
-    Key key{conventions.recognised(), {x.device().index(), static_cast<int64_t>(x.scalar_type())}};
-    auto& numbers = std::get<1>(key);
-    const auto append = [&](at::IntArrayRef each) {
-      numbers.push_back(static_cast<int64_t>(each.size()));
-      numbers.insert(numbers.end(), each.begin(), each.end());
-    };
-    append(x.sizes());
-    append(x.strides());
-    for (const IValue& each : args.slice(1)) {
-      if (each.isIntList()) append(each.toIntVector());
-      else if (each.isBool()) numbers.push_back(each.toBool());
-      else return nullptr;
-    }
-    {
-      std::lock_guard<std::mutex> held(mutex_);
-      const auto known = known_.find(key);
-      if (known != known_.end()) return known->second;
-      if (known_.size() >= MOST) return nullptr;
-    }
-    return asked(std::move(key), x, args);
-  }
-
-  const Pooling* asked(Key key, const Tensor& x, c10::ArrayRef<IValue> args) {
-    py::gil_scoped_acquire gil;
-    py::object convention = conventions.around();
-    if (convention.ptr() != std::get<0>(key)) return nullptr;
-    const Pooling* made = nullptr;
-    try {
-      py::tuple given(args.size() + 1);
-      given[0] = convention;
-      given[1] = py::cast(x);
-      for (size_t i = 1; i < args.size(); ++i) {
-        given[i + 1] = args[i].isBool() ? py::object(py::bool_(args[i].toBool())) : py::cast(args[i].toIntVector());
-      }
-      const py::object found = planner_(*given);
-      if (found.ptr() == Py_NotImplemented) return nullptr;
-      if (!found.is_none() && (x.is_cpu() || Driver::get())) made = of(found, x);
-    } catch (py::error_already_set&) {
-      return nullptr;
-    }
-    convention.release();  // kept with the key, of which its address is a part
-    std::lock_guard<std::mutex> held(mutex_);
-    known_.emplace(std::move(key), made);
-    return made;
-  }
-
-  static const Pooling* of(const py::object& planned, const Tensor& x) {
-    const auto given = planned.cast<py::tuple>();
-    const auto last = x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
-    auto* made = new Pooling{std::nullopt,
-                             nullptr,
-                             given[2].cast<bool>(),
-                             x.sizes().vec(),
-                             given[3].cast<std::vector<int64_t>>(),
-                             given[4].cast<bool>() ? last : at::MemoryFormat::Contiguous,
-                             x.scalar_type(),
-                             given[5].cast<Tensor>().scalar_type(),
-                             given[6].cast<py::object>().release().ptr()};
-    if (x.is_cpu()) made->windows = new pooling::Windows(given[1].cast<const pooling::Windows&>());
-    else made->kernels.emplace(Compiled::of(given[0].cast<py::tuple>()[0]), Compiled::of(given[0].cast<py::tuple>()[1]));
-    return made;
-  }
-
-  const OperatorHandle op_;
-  const DispatchKey key_;
-  const py::object planner_;
-  std::optional<Kernel> in_python_;
-  std::mutex mutex_;
-  std::map<Key, const Pooling*> known_;  // null: left to Python
-};
-
-std::shared_ptr<Answer> between(int64_t smallest, int64_t below, bool in_python = false) {
+std::shared_ptr<Answer> between(int64_t smallest, int64_t below) {
   auto answer = std::make_shared<Answer>();
   answer->smallest = smallest;
   answer->below = below;
-  answer->in_python = in_python;
   return answer;
 }
 
@@ -1092,18 +879,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("forget_convention", [] { conventions.forget(); });
   module.def("switch_on", [](bool on) { is_on = on; });
   py::class_<pooling::Windows>(module, "Windows").def(py::init<const std::vector<int64_t>&>());
-  module.def("pool", &pooling::pool, py::call_guard<py::gil_scoped_release>());
-  module.def("spread", &pooling::spread, py::call_guard<py::gil_scoped_release>());
-  py::class_<PoolPath, std::shared_ptr<PoolPath>>(module, "PoolPath")
-      .def(py::init<const std::string&, const std::string&, py::object>())
-      .def("cover", [](const std::shared_ptr<PoolPath>& path) { PoolPath::cover(path); })
-      .def("forget", &PoolPath::forget);
   py::class_<Answer, std::shared_ptr<Answer>>(module, "Answer");
   py::class_<FastPath, std::shared_ptr<FastPath>>(module, "FastPath")
-      .def(py::init<const std::string&, const std::string&, const std::string&, bool, py::object>())
+      .def(py::init<const std::string&, const std::string&, const std::string&, bool, bool, py::object>())
       .def("cover", [](const std::shared_ptr<FastPath>& path) { FastPath::cover(path); })
       .def("forget", &FastPath::forget)
-      .def("in_python", [](FastPath&, int64_t smallest, int64_t below) { return between(smallest, below, true); })
+      .def("in_python", [](FastPath&, int64_t smallest, int64_t below) { return between(smallest, below); })
       .def("torchs_own",
            [](FastPath& path, int64_t smallest, int64_t below) {
              const auto answer = between(smallest, below);
@@ -1121,23 +902,30 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("packed",
            [](FastPath&, const Tensor& x, const py::tuple& write, const py::tuple& weigh, py::object in_python,
               int64_t coding, int64_t bits, int64_t smallest, int64_t below) {
-             const auto answer = between(smallest, below, !Driver::get());
-             if (answer->in_python) return answer;
+             const auto answer = between(smallest, below);
+             if (!Driver::get()) return answer;
              weighing().know(Weighing::key(coding, x), Compiled::of(weigh));
              if (weighing().in_python == nullptr) weighing().in_python = in_python.release().ptr();
              answer->write = std::make_shared<const Compiled>(Compiled::of(write));
              answer->coding = coding;
              answer->bits = bits;
-             answer->device = x.device().index();
              return answer;
            })
-      .def("masked", [](FastPath&, double low, double high, const std::vector<bool>& passes, int place, bool is_clamp,
-                        bool has_second) {
-        const auto answer = between(1, INT64_MAX);
-        answer->mask = {low, high, passes[0], passes[1], passes[2], passes[3], passes[4], passes[5]};
-        answer->place = place;
-        answer->is_clamp = is_clamp && CLAMPS_AS_TORCH;
-        answer->has_second = has_second;
+      .def("masked",
+           [](FastPath&, double low, double high, const std::vector<bool>& passes, int place, bool is_clamp,
+              bool has_second) {
+             const auto answer = between(1, INT64_MAX);
+             answer->mask = {low, high, passes[0], passes[1], passes[2], passes[3], passes[4], passes[5]};
+             answer->place = place;
+             answer->is_clamp = is_clamp;
+             answer->has_second = has_second;
+             return answer;
+           })
+      .def("pooled", [](FastPath&, const Tensor& x, const py::object& kernels, const py::object& windows, bool is_small,
+                        const std::vector<int64_t>& out, bool channels_last, const Tensor& word, py::object in_python) {
+        const auto answer = between(0, INT64_MAX);
+        if (x.is_cpu() || Driver::get())
+          answer->pooling = pooling_of(x, kernels, windows, is_small, out, channels_last, word, std::move(in_python));
         return answer;
       });
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf, isnan, nan
+from math import nan
 from typing import Any, NamedTuple
 
 import torch
@@ -24,19 +24,17 @@ from subgrad.kernels.cpu_mask import CLAMPS
 from subgrad.kernels.cuda_bitmask import keeps_result, packing_of
 from subgrad.kernels.max_pool import pooling_of
 from subgrad.kernels.native.build import built
-from subgrad.kernels.pass_mask import Mask
 from subgrad.kernels.piecewise import CLAMPS as VALUES_OF_CLAMPS
-from subgrad.kernels.piecewise import STRAIGHT, coding_of, is_number_for, only_given, rows_between
+from subgrad.kernels.piecewise import rows_between
+from subgrad.kernels.zero_one_mask import masked
 
 KEYS = ("AutogradCPU", "AutogradCUDA")
+# Max-pooling with indices is answered on the CPU alone, where torch's own composites call it.
 POOLINGS = {
-    "AutogradCUDA": {"max_pool2d_with_indices": ("max_pool2d",), "max_pool3d_with_indices": ("max_pool3d",)},
-    "AutogradCPU": {
-        "max_pool2d_with_indices": ("max_pool1d", "max_pool2d", "max_pool2d_with_indices"),
-        "max_pool3d_with_indices": ("max_pool3d", "max_pool3d_with_indices"),
-        "adaptive_max_pool2d": ("adaptive_max_pool2d",),
-        "adaptive_max_pool3d": ("adaptive_max_pool3d",),
-    },
+    "max_pool2d_with_indices": ("max_pool1d", "max_pool2d"),
+    "max_pool3d_with_indices": ("max_pool3d",),
+    "adaptive_max_pool2d": (),
+    "adaptive_max_pool3d": (),
 }
 _paths: list[Any] = []
 
@@ -48,16 +46,22 @@ def fast_paths(key: str, operators: tuple[Operator, ...], originals: Originals) 
         return {}
     made: dict[str, Any] = {}
     for op in operators:
-        if op.is_joint:
-            forms = POOLINGS[key].get(op.op, ())
-            made |= {form: module.PoolPath(f"aten::{form}", key, PoolPlanner(op, form, originals)) for form in forms}
-            continue
-        for form in filter(None, (op.op, op.in_place)):
+        for form in _forms(op, key):
             name, _, overload = form.partition(".")
             planner = Planner(op, form, key == "AutogradCPU", originals, made)
-            made[form] = module.FastPath(f"aten::{name}", overload, key, form != op.op, planner)
+            made[form] = module.FastPath(f"aten::{name}", overload, key, form == op.in_place, op.is_joint, planner)
     _paths.extend(made.values())
     return {form: path.cover for form, path in made.items()}
+
+
+def _forms(op: Operator, key: str) -> tuple[str, ...]:
+    if not op.is_joint:
+        return (op.op, op.in_place) if op.in_place else (op.op,)
+    if op.op not in POOLINGS:
+        return ()
+    if key == "AutogradCUDA":
+        return tuple(form for form in POOLINGS[op.op] if form != "max_pool1d")
+    return (op.op, *POOLINGS[op.op])
 
 
 def forget() -> None:
@@ -104,9 +108,12 @@ class Planner:
             return path.in_python(0, sys.maxsize)
         call = Call(self.op, self.form, self.originals, convention, None, args, {})
         _, plan, number, run = executors.find(call)
+        if self.op.is_joint:
+            pooling = pooling_of(run, call)
+            return path.in_python(0, sys.maxsize) if pooling is None else path.pooled(args[0], *pooling)
         mask = self._mask(plan, call) if self.on_cpu and (plan.choices or self._gains) else None
         if mask is not None:
-            return path.masked(*mask, keeps_result(self.form) if self.op.op in STRAIGHT else False)
+            return path.masked(*mask)
         if isinstance(executors.EXECUTORS[number], Native):
             return self._native(path, call, sizes)
         packing = None if self.on_cpu else packing_of(run, args[0])
@@ -125,44 +132,24 @@ class Planner:
         assert form is not None
         return path.other(self.beside[form], base.args(arguments)[1:], *sizes)
 
-    def _mask(self, plan: Plan, call: Call) -> tuple[float, float, tuple[bool, ...], int, bool] | None:
-        """The kinks, who passes around them, which argument the kink is, if a tensor, and whether it is a clamp."""
-        arguments, is_clamp = call.arguments, False
-        if self.op.op in STRAIGHT:
-            row, place = STRAIGHT[self.op.op], -1
-            is_clamp = row.value(arguments) in VALUES_OF_CLAMPS
-            low, high, _ = row.numbers(arguments)
-            if isnan(low) or isnan(high) or low >= high or row.by_lanes:
-                return None
-        else:
-            rows = rows_between(self.op.op)
-            second = only_given(rows, arguments) if rows else None
-            if second is None or plan.names != {"self"} or not is_number_for(arguments["self"], arguments[second]):
-                return None
-            row, place, low, high = rows[second], self.op.argument_names.index(second), 0.0, inf
-        coding = coding_of(row, plan, arguments, ("self",)) if plan.meetings else None
-        mask = None if coding is None else Mask.of(coding, plan)
-        if coding is None or mask is None:
+    def _mask(self, plan: Plan, call: Call) -> tuple[float, float, tuple[bool, ...], int, bool, bool] | None:
+        """The kinks, who passes around them, which argument the kink is, if a tensor, whether this is a clamp, and
+        whether second derivatives are zeros."""
+        found = masked(plan, call)
+        if found is None or found.row.by_lanes or found.low >= found.high:
             return None
-        return low, high if coding.corners == 2 else nan, mask.passes, place, is_clamp
-
-
-@dataclass(frozen=True)
-class PoolPlanner:
-    """The same for max-pooling: kinds of calls are told apart by shapes and strides as well."""
-
-    op: Operator
-    form: str
-    originals: Originals = field(repr=False)
-
-    def __call__(self, convention: Convention, *args: Any) -> Any:
-        """What the C++ part launches; None where calls like this one are run in Python."""
-        if _is_not_to_be_remembered(args[0]):
-            return NotImplemented
-        if not convention.interferes:
-            return None
-        call = Call(self.op, self.form, self.originals, convention, None, args, {})
-        return pooling_of(executors.find(call)[3], call)
+        passes = found.mask.passes
+        if found.second:
+            return 0.0, nan, passes, self.op.argument_names.index(found.second), False, True
+        is_clamp = found.row.value(call.arguments) in VALUES_OF_CLAMPS
+        return (
+            found.low,
+            found.high if found.corners == 2 else nan,
+            passes,
+            -1,
+            is_clamp,
+            not is_clamp or keeps_result(self.form),
+        )
 
 
 executors.when_forgotten.append(forget)

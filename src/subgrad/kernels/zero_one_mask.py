@@ -1,4 +1,4 @@
-"""Where entries either pass or do not: who passes, as comparisons."""
+"""Elements that are 0 or 1: entries let the cotangent pass, or do not, and comparisons say which."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from math import isnan
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from subgrad.apply.call import Call
 from subgrad.apply.plan import Plan
-from subgrad.kernels.piecewise import ONE, ZERO, Coding
+from subgrad.kernels.piecewise import ONE, STRAIGHT, ZERO, Coding, Straight, coding_of, only_given, rows_between
 
 # By whether an entry on the kink, and one above it, pass (an entry below does the opposite of the latter).
 _PASSES: dict[tuple[bool, bool], Callable[..., Tensor]] = {
@@ -29,13 +32,13 @@ _IS_BLOCKED: dict[tuple[bool, bool], Callable[..., Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Mask:
+class ZeroOneMask:
     """Which entries pass, as comparisons with one or two places."""
 
     passes: tuple[bool, ...]  # below, on the lower kink, between, on the upper kink, above, nan
 
     @classmethod
-    def of(cls, coding: Coding, plan: Plan) -> Mask | None:
+    def of(cls, coding: Coding, plan: Plan) -> ZeroOneMask | None:
         """None where weights other than exactly 0 and 1 occur, for two operands, or for a place that is rounded."""
         if not all(meeting.is_exact for meeting in plan.meetings):
             return None
@@ -71,3 +74,38 @@ class Mask:
             return torch.logical_and(mask, other) if both else torch.logical_or(mask, other)
         # The same for ones and zeros, and vectorised.
         return torch.minimum(mask, other, out=out) if both else torch.maximum(mask, other, out=out)
+
+
+class Masked(NamedTuple):
+    """A call of which entries pass or do not.
+
+    Attributes:
+        row: of its operator.
+        second: the name of the tensor with which entries are compared; empty if they are compared with numbers.
+        corners: how many of those there are, one or two.
+        low, high: them.
+    """
+
+    mask: ZeroOneMask
+    row: Straight
+    second: str
+    corners: int
+    low: float
+    high: float
+
+
+def masked(plan: Plan, call: Call) -> Masked | None:
+    """None for a call with other elements, with two operands that are differentiated, or with numbers yet unknown."""
+    rows = rows_between(call.op.op)
+    second = only_given(rows, call.arguments) if rows else ""
+    if plan.names != {"self"} or not plan.meetings or second is None or not (second or call.op.op in STRAIGHT):
+        return None
+    row = rows[second] if second else STRAIGHT[call.op.op]
+    low, high, _ = row.numbers(call.arguments)
+    if not all(isinstance(each, int | float) and not isnan(each) for each in (low, high)):  # symbols
+        return None
+    coding = coding_of(row, plan, call.arguments, ("self",))
+    mask = None if coding is None else ZeroOneMask.of(coding, plan)
+    if coding is None or mask is None:
+        return None
+    return Masked(mask, row, second, coding.corners, low, high)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from subgrad.apply.plan import Plan
-from subgrad.kernels.pass_mask import Mask
 from subgrad.kernels.piecewise import Coding, Weight
+from subgrad.kernels.zero_one_mask import ZeroOneMask
 
 X = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0, float("nan"), float("inf"), float("-inf")], requires_grad=True)
 REGIONS = (0, 1, 2, 3, 4, 5, 4, 0)  # of these entries, with kinks at -1 and 1
@@ -25,7 +25,7 @@ def test_every_pattern(passes: tuple[float, ...], corners: int) -> None:
     side, on_low, on_high, nan = passes
     above = side if corners == 2 else 1 - side
     weights = [side, on_low, 1 - side, on_high if corners == 2 else above, above, nan]
-    mask = Mask.of(coding(weights, corners), Plan(frozenset({"self"}), ()))
+    mask = ZeroOneMask.of(coding(weights, corners), Plan(frozenset({"self"}), ()))
     assert mask is not None
     cotangent = torch.tensor([1.0, -2.0, 3.0, float("inf"), float("nan"), 4.0, 5.0, 6.0])
     said = mask.compare(X, -1.0, 1.0)
@@ -37,5 +37,5 @@ def test_every_pattern(passes: tuple[float, ...], corners: int) -> None:
 
 def test_other_weights_have_no_mask() -> None:
     plan = Plan(frozenset({"self"}), ())
-    assert Mask.of(coding([0, 0.5, 1, 1, 1, 1], 1), plan) is None
-    assert Mask.of(coding([1, 0, 1, 1, 1, 1], 1), plan) is None  # flat on both sides: a comparison cannot say it
+    assert ZeroOneMask.of(coding([0, 0.5, 1, 1, 1, 1], 1), plan) is None
+    assert ZeroOneMask.of(coding([1, 0, 1, 1, 1, 1], 1), plan) is None  # flat on both sides: a comparison cannot say it
