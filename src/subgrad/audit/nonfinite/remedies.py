@@ -57,6 +57,11 @@ SAFE = {
 # fmt: off
 # ruff: noqa: E501
 REMEDIES = (
+    # another operator is finite wherever its operand is, used or masked
+    Remedy(("log",), ANY, "`logsigmoid` is finite wherever its operand is", "result = torch.nn.functional.logsigmoid({x})  # x: what sigmoid is called with", before="sigmoid"),
+    Remedy(("log",), ANY, "`log_softmax` is finite wherever its operand is", "result = torch.log_softmax({x}, -1)  # x: what softmax is called with", before="softmax"),
+    Remedy(("log",), ANY, "`logsumexp` neither overflows nor underflows", "result = torch.logsumexp({x}, -1)  # x: what exp is called with", before="sum exp"),
+
     # masked
     *(Remedy((name,), MASKED, SELECTED, f"result = torch.{spelled}({{x}}[keep])", masks=SELECTING) for name, (_, spelled) in SAFE.items()),
     *(Remedy((name,), MASKED, INNER, UNARY.format(name=spelled, safe=safe)) for name, (safe, spelled) in SAFE.items()),
@@ -75,9 +80,6 @@ REMEDIES = (
     Remedy(("sqrt",), LIVE, "The norm has a gradient of 0 at 0, the least element of its set", "result = torch.linalg.vector_norm({x}, dim=-1) / {x}.shape[-1] ** 0.5  # x: what is squared and averaged", before="mean (pow|mul)"),
     Remedy(("sqrt",), LIVE, "`std` has a gradient of 0 where nothing varies", "result = {x}.std(-1)  # x: what `var` is called with", before="var"),
     Remedy(("hypot",), LIVE, "The norm has a gradient of 0 at 0, the least element of its set", "result = torch.linalg.vector_norm(torch.stack(({x}, {y})), dim=0)"),
-    Remedy(("log",), LIVE, "`logsigmoid` is finite wherever its operand is", "result = torch.nn.functional.logsigmoid({x})  # x: what sigmoid is called with", before="sigmoid"),
-    Remedy(("log",), LIVE, "`log_softmax` is finite wherever its operand is", "result = torch.log_softmax({x}, -1)  # x: what softmax is called with", before="softmax"),
-    Remedy(("log",), LIVE, "`logsumexp` neither overflows nor underflows", "result = torch.logsumexp({x}, -1)  # x: what exp is called with", before="sum exp"),
     Remedy(("acos",), LIVE, "The angle between two vectors without `acos`: finite where they are parallel", "result = torch.atan2(torch.linalg.vector_norm(torch.linalg.cross(a, b), dim=-1), (a * b).sum(-1))  # between a and b"),
     Remedy(("std",), ANY, "One number has no deviation by `correction=1`, and one of 0 without it", "result = {x}.std(-1, correction=0)"),
     Remedy(("native_layer_norm",), ANY, "An eps above 0 bounds the slope", "result = torch.nn.functional.layer_norm({x}, {x}.shape[-1:], eps=1e-5)", is_gradient=False),
