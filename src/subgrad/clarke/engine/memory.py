@@ -22,7 +22,6 @@ class Memory:
     Attributes:
         expected: the sites of the last run, and whether they met a kink.
         passed: what has been held against the program's values, and need not be again.
-        plain: what meets no kink, and where torch's gradient was seen to be that of the values.
         without_rules: what rules do not lead through.
         asks_nearby: comparisons tied in value and tangent.
         drawn: what a direction was drawn for, the direction, and its version.
@@ -31,7 +30,6 @@ class Memory:
     expected: list[tuple[Site, bool]] | None = None
     tol: float = 0.0
     passed: set[int] = field(default_factory=set)
-    plain: set[int] = field(default_factory=set)
     without_rules: set[int] = field(default_factory=set)
     asks_nearby: bool = False
     drawn: tuple[Any, Direction, int] | None = None
@@ -44,6 +42,11 @@ class Memory:
         found = random_direction(leaves, seed, products=True)
         self.drawn = (drawn_for, found, found.version) if sum(leaf.numel() for leaf in leaves) <= SMALL else None
         return found
+
+    def forget(self) -> None:
+        self.expected = None
+        for known in (self.passed, self.without_rules):
+            known.clear()
 
     def expect(self, places: Iterable[int]) -> None:
         """Some sites meet kinks as well."""

@@ -79,21 +79,55 @@ def find(
     """One element; the plain gradient where no kink is met, unless a certificate is asked for."""
     memory = Memory() if memory is None else memory
     with program.as_after_one_run():
-        found, refusal = None, None
         try:
-            found = _found(program, seed, tol, direction, certify, memory)
-            if is_finite(found.gradient) or not is_finite([found.value]):
-                return found
-        except Refused as error:
-            if tol or not _is_undefined_for_torch(program):
+            found = _sparing_if_undefined(program, seed, tol, direction, certify, memory)
+        except Exception:
+            if direction is not None or tol or not _has_an_edge(program, seed):
                 raise
-            refusal = error
-        try:
-            return _sparing_dead_entries(program, seed, tol, direction, certify)
-        except Refused as error:
-            if found is None or not _overflows(program):
-                raise refusal or error from None
+        else:
+            if direction is not None:
+                require_values(program, direction)
+            if not program.has_an_edge or tol or direction is not None:
+                return found
+        program.rewind()  # what is beyond its edge says nothing: values are asked on this side
+        memory.forget()
+        return _sparing_if_undefined(program, seed, tol, None, certify, Memory())
+
+
+def _has_an_edge(program: Program, seed: int) -> bool:
+    """Whether what was raised is not of branches that no point takes, but of points nearby."""
+    if program.raised is not None and program.value is not None:
+        ahead = random_direction(program.leaves, seed)
+        for side in (-1, 1):
+            program.moved(ahead, side * 2.0**-20, program.may_be_widened)
+    return program.has_an_edge
+
+
+def require_values(program: Program, ahead: Vector) -> None:
+    """There must be some along the direction, if there are not all around the point."""
+    if program.has_an_edge and not is_finite([program.moved(ahead, 2.0**-20, program.may_be_widened)]):
+        assert program.raised is not None
+        raise program.raised
+
+
+def _sparing_if_undefined(
+    program: Program, seed: int, tol: float, direction: Vector | None, certify: bool, memory: Memory
+) -> Found:
+    found, refusal = None, None
+    try:
+        found = _found(program, seed, tol, direction, certify, memory)
+        if is_finite(found.gradient) or not is_finite([found.value]):
             return found
+    except Refused as error:
+        if tol or not _is_undefined_for_torch(program):
+            raise
+        refusal = error
+    try:
+        return _sparing_dead_entries(program, seed, tol, direction, certify)
+    except Refused as error:
+        if found is None or not _overflows(program):
+            raise refusal or error from None
+        return found
 
 
 def _overflows(program: Program) -> bool:
@@ -168,7 +202,7 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     branches = branches_of(expected, [*looked.leaks, *looked.customs, *looked.reads])
     trusts = program.trusts_custom and bool(looked.customs)
     is_random = direction is None
-    if is_random and program.spares_dead:
+    if is_random and (program.spares_dead or program.has_an_edge):
         direction = _inward(program, seed)
     is_doubtful = program.spares_dead or any(looked.undefined)
     unseen = [*looked.leaks, *looked.customs, *looked.reads, *[program.line] * looked.differentiates]
@@ -178,18 +212,17 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
         if (
             trusts
             or is_plain
-            or (branches in memory.plain and not is_doubtful)
             or (
                 not tol and _is_what_values_do(program, gradient, _ahead(program, seed, direction), unseen, is_doubtful)
             )
         ):
             if is_doubtful and not trusts:
                 _check_slopes(program, gradient, seed)
-            if not trusts:
-                memory.plain.add(branches)
             return Found(gradient, value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
-    certify = not tol and (is_doubtful or branches not in memory.passed)
+    # What no rule sees may be right at one point, as x times its detached self is at 0, and wrong at the next.
+    is_first = not tol and (is_doubtful or branches not in memory.passed)
+    certify = is_first or (not tol and bool(unseen))
     search = Search(program, value, tol, expected, looked, certify, is_random)
     if trusts:
         found = search.extrapolated(seed, direction, trusts=True)
@@ -201,7 +234,7 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     if is_doubtful and not tol:
         _check_slopes(program, found.gradient, seed)
     if (search.turned or search.error or (certify and (unseen or is_doubtful))) and not tol:
-        _check_around(program, found, seed, search.turned or unseen, certify)
+        _check_around(program, found, seed, search.turned or unseen, is_first)
         if certify and unseen:
             assert found.direction is not None
             check_all_reach(Values(program, found.direction), [found.slope or 0.0], unseen)

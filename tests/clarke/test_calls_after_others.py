@@ -1,0 +1,109 @@
+"""A call after others finds what a first call finds: what was right at one point may be wrong at the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import subgrad
+from subgrad.clarke import Refused
+
+Function = Callable[[Tensor], Tensor]
+
+
+def numbers(*given: float) -> Tensor:
+    return torch.tensor(given, dtype=torch.float64)
+
+
+class WrongSquare(torch.autograd.Function):
+    """x * x with the derivative x, which is right at 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return grad * ctx.saved_tensors[0]
+
+
+def hooked(x: Tensor) -> Tensor:
+    square = x * x
+    if square.requires_grad:
+        square.register_hook(lambda grad: 3 * grad)
+    return square.sum()
+
+
+def constant(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        found = x * 1
+    return (x * found).sum()
+
+
+def steps(x: Tensor) -> Tensor:
+    return x.sum() + (1.0 if x[0].item() >= 0.5 else 0.0)
+
+
+RIGHT_AT_0: dict[str, Function] = {
+    "detach": lambda x: (x * x.detach()).sum(),
+    "no_grad": constant,
+    "straight-through": lambda x: (x + (x.round() - x).detach()).sum() * x.sum(),
+    "a number": lambda x: (x * x.sum().item()).sum(),
+    "a list": lambda x: (x * torch.tensor(x.tolist(), dtype=x.dtype)).sum(),
+    "a custom function": lambda x: WrongSquare.apply(x).sum(),
+    "a hook": hooked,
+    "a jump": steps,
+}
+BESIDE: dict[str, Function] = {
+    "nothing": lambda x: 0 * x.sum(),
+    "a kink": lambda x: F.relu(x[1]) - F.relu(-x[1]),
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("kind", RIGHT_AT_0)
+def test_what_no_rule_sees_is_held_against_values_in_every_call(kind: str, beside: str) -> None:
+    gradient = subgrad.grad(lambda x: RIGHT_AT_0[kind](x) + BESIDE[beside](x))
+    there = numbers(0.5, 0.0)
+    for _ in range(3):
+        gradient(numbers(0.0, 0.0))
+        with pytest.raises(Refused):
+            gradient(there)
+
+
+@pytest.mark.parametrize("kind", RIGHT_AT_0)
+def test_so_it_is_for_parameters(kind: str) -> None:
+    weight = torch.nn.Parameter(numbers(0.0, 0.0))
+    for _ in range(2):
+        with torch.no_grad():
+            weight.zero_()
+        subgrad.backward(lambda: RIGHT_AT_0[kind](weight), [weight])
+        with torch.no_grad():
+            weight[0] = 0.5
+        with pytest.raises(Refused):
+            subgrad.backward(lambda: RIGHT_AT_0[kind](weight), [weight])
+
+
+def half_square(y: Tensor) -> Tensor:
+    return ((F.relu(y) ** 2 + F.relu(-y) ** 2) / 2).sum()
+
+
+INNER: dict[str, Function] = {
+    "grad": lambda x: torch.func.grad(half_square)(x),
+    "jacrev": lambda x: torch.func.jacrev(half_square)(x),
+    "vjp": lambda x: torch.func.vjp(half_square, x)[1](torch.ones((), dtype=x.dtype))[0],
+    "jvp": lambda x: torch.func.jvp(half_square, (x,), (torch.ones_like(x),))[1][None],
+}
+
+
+@pytest.mark.parametrize("kind", INNER)
+def test_kinks_inside_inner_transforms_are_seen_after_smooth_points(kind: str) -> None:
+    gradient = subgrad.grad(lambda x: INNER[kind](x).sum())
+    for at in (1.0, 0.0, -1.0, 0.0):
+        torch.testing.assert_close(gradient(numbers(at)), numbers(1.0))
