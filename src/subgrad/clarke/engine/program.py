@@ -58,7 +58,7 @@ class Program:
         is_watched: it calls what is done in another way in every pass.
         spares_dead: in reverse mode, products of 0 and a slope that is nan are 0.
         value: of the plain run.
-        raised: by the program at another point, or when it was run again.
+        raised: errors of the program at other points, or when it was run again.
         has_an_edge: it raises at points nearby.
     """
 
@@ -79,7 +79,7 @@ class Program:
     is_watched: bool = False
     spares_dead: bool = False
     value: Tensor | None = None
-    raised: Exception | None = None
+    raised: list[Exception] = field(default_factory=list)
     has_an_edge: bool = False
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class Program:
             yield
         except BaseException as error:
             self.rewind()
-            if error is self.raised:
+            if any(error is each for each in self.raised):
                 raise self._as_refusal(error) from error
             raise
         self.modules.settle()
@@ -132,10 +132,10 @@ class Program:
         except Exception as error:
             if not self.is_known or isinstance(error, (Refused, WritesIntoArgument, torch.OutOfMemoryError)):
                 raise
-            self.raised = error
             if isinstance(error, StopIteration):  # which generators on the way take for their own
-                self.raised = RuntimeError("StopIteration").with_traceback(error.__traceback__)
-            raise self.raised from error.__cause__
+                error = RuntimeError("StopIteration").with_traceback(error.__traceback__)
+            self.raised.append(error)
+            raise error from error.__cause__
 
     def plain(self, current: Look | Replay | Beside) -> tuple[list[Tensor], Any, Any]:
         """Run it to be differentiated in reverse mode; the leaves that it met, its value and the rest."""
@@ -287,7 +287,7 @@ class Program:
             return self._moved(direction, step, wide, beside)
         except Exception as error:
             is_number = self.value is not None and self.value.numel() == 1
-            if error is not self.raised or not is_number or (wide and not self._takes_doubles):
+            if not any(error is each for each in self.raised) or not is_number or (wide and not self._takes_doubles):
                 raise
             self.has_an_edge = True  # as of a program that asserts that its argument is positive
             return torch.full((), nan, dtype=torch.float64)

@@ -96,7 +96,7 @@ def find(
 
 def _has_an_edge(program: Program, seed: int) -> bool:
     """Whether what was raised is not of branches that no point takes, but of points nearby."""
-    if program.raised is not None and program.value is not None:
+    if program.raised and program.value is not None:
         ahead = random_direction(program.leaves, seed)
         for side in (-1, 1):
             program.moved(ahead, side * 2.0**-20, program.may_be_widened)
@@ -106,8 +106,7 @@ def _has_an_edge(program: Program, seed: int) -> bool:
 def require_values(program: Program, ahead: Vector) -> None:
     """There must be some along the direction, if there are not all around the point."""
     if program.has_an_edge and not is_finite([program.moved(ahead, 2.0**-20, program.may_be_widened)]):
-        assert program.raised is not None
-        raise program.raised
+        raise program.raised[-1]
 
 
 def _sparing_if_undefined(
