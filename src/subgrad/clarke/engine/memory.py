@@ -22,6 +22,7 @@ class Memory:
     Attributes:
         expected: the sites of the last run, and whether they met a kink.
         passed: what has been held against the program's values, and need not be again.
+        plain: what meets no kink, though no rule sees all of it, and was found continuous.
         without_rules: what rules do not lead through.
         asks_nearby: comparisons tied in value and tangent.
         drawn: what a direction was drawn for, the direction, and its version.
@@ -30,6 +31,7 @@ class Memory:
     expected: list[tuple[Site, bool]] | None = None
     tol: float = 0.0
     passed: set[int] = field(default_factory=set)
+    plain: set[int] = field(default_factory=set)
     without_rules: set[int] = field(default_factory=set)
     asks_nearby: bool = False
     drawn: tuple[Any, Direction, int] | None = None
@@ -45,7 +47,7 @@ class Memory:
 
     def forget(self) -> None:
         self.expected = None
-        for known in (self.passed, self.without_rules):
+        for known in (self.passed, self.plain, self.without_rules):
             known.clear()
 
     def expect(self, places: Iterable[int]) -> None:

@@ -205,18 +205,22 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
         direction = _inward(program, seed)
     is_doubtful = program.spares_dead or any(looked.undefined)
     unseen = [*looked.leaks, *looked.customs, *looked.reads, *[program.line] * looked.differentiates]
+    may_jump = bool(looked.reads or looked.differentiates)  # where no rule sees it
     if not certify and (program.spares_dead or not kinks):
         gradient = _plain_gradient(value, leaves, program)
         is_plain = not (unseen or is_doubtful)
         if (
             trusts
             or is_plain
+            or (not tol and branches in memory.plain and _moves_so(program, gradient, seed, direction))
             or (
                 not tol and _is_what_values_do(program, gradient, _ahead(program, seed, direction), unseen, is_doubtful)
             )
         ):
             if is_doubtful and not trusts:
                 _check_slopes(program, gradient, seed)
+            if not (is_doubtful or may_jump):
+                memory.plain.add(branches)
             return Found(gradient, value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
     # What no rule sees may be right at one point, as x times its detached self is at 0, and wrong at the next.
@@ -232,7 +236,7 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
         found = search.extrapolated(seed, direction)
     if is_doubtful and not tol:
         _check_slopes(program, found.gradient, seed)
-    if (search.turned or search.error or (certify and (unseen or is_doubtful))) and not tol:
+    if (search.turned or search.error or (certify and (may_jump or is_doubtful)) or (is_first and unseen)) and not tol:
         _check_around(program, found, seed, search.turned or unseen, is_first)
         if certify and unseen:
             assert found.direction is not None
@@ -299,6 +303,13 @@ def _is_what_values_do(
         check_all_reach(along, [slope], unseen)
         check_continuity_sharply(program, [v.abs() for v in ahead], slope, unseen)
     return along.agree([slope], size) and along.agree_across(gradient)
+
+
+def _moves_so(program: Program, gradient: Sequence[Tensor | None], seed: int, direction: Vector | None) -> bool:
+    """Whether values move as a gradient says: two runs, where nothing jumps that no rule sees."""
+    ahead = _ahead(program, seed, direction)
+    along = Values(program, ahead)
+    return along.agree_around(gradient, product_of(gradient, ahead), sizes(gradient, ahead, program.leaves))
 
 
 def _without_looking(program: Program, seed: int, memory: Memory, once_more: bool = True) -> Found:
