@@ -107,3 +107,48 @@ def test_kinks_inside_inner_transforms_are_seen_after_smooth_points(kind: str) -
     gradient = subgrad.grad(lambda x: INNER[kind](x).sum())
     for at in (1.0, 0.0, -1.0, 0.0):
         torch.testing.assert_close(gradient(numbers(at)), numbers(1.0))
+
+
+WITHOUT_RULES: dict[str, tuple[Function, Tensor]] = {
+    "a branch cut": (lambda y: torch.atan2(y, -torch.ones_like(y)), torch.tensor(0.0, dtype=torch.float64)),
+    "signs of a factorisation": (
+        lambda a: (torch.linalg.qr(a)[0] * torch.arange(1.0, 10.0).view(3, 3)).sum() + F.relu(a).sum(),
+        torch.diag(numbers(1, 1, 2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_RULES)
+def test_what_rules_do_not_lead_through_is_asked_in_every_call_whether_it_jumps(kind: str) -> None:
+    program, at = WITHOUT_RULES[kind]
+    gradient = subgrad.grad(program)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        with pytest.raises(Refused):
+            gradient(at)
+        gradient(at + 0.1 * torch.randn(at.shape, generator=generator, dtype=at.dtype))
+
+
+WEIGHTS = torch.arange(1.0, 10.0, dtype=torch.float64).view(3, 3)
+DEGENERATE: dict[str, tuple[Function, Tensor]] = {  # no kink of the table, where torch's own gradient is none
+    "qr": (lambda a: (torch.linalg.qr(a)[0] * WEIGHTS).sum(), torch.diag(numbers(1, 1, 2))),
+    "pinv": (lambda a: (torch.linalg.pinv(a) * WEIGHTS).sum(), torch.ones(3, 3, dtype=torch.float64)),
+    "pinverse": (lambda a: (a.pinverse() * WEIGHTS).sum(), torch.zeros(3, 3, dtype=torch.float64)),
+    "cosine of short vectors": (
+        lambda a: F.cosine_similarity(a[0] + 0.1, numbers(1.0, 2.0, 3.0), dim=0, eps=10.0),
+        torch.eye(3, dtype=torch.float64),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_degenerate_arguments_are_refused_in_every_call(kind: str) -> None:
+    program, at = DEGENERATE[kind]
+    gradient = subgrad.grad(program)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        with pytest.raises(Refused):
+            gradient(at)
+        if kind != "cosine of short vectors":
+            near = at + torch.eye(3) + 0.1 * torch.randn(3, 3, generator=generator, dtype=torch.float64)
+            torch.testing.assert_close(gradient(near), torch.func.grad(program)(near))

@@ -230,21 +230,38 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     if trusts:
         found = search.extrapolated(seed, direction, trusts=True)
         return replace(found, value=value, aux=aux, kinks=kinks)
-    found = search.from_rules(seed, direction) if branches not in memory.without_rules else None
-    if found is None or (program.spares_dead and not is_finite(found.gradient)):
-        memory.without_rules.add(branches)
-        found = search.extrapolated(seed, direction)
+    found = _searched(search, seed, direction, branches, memory)
     if is_doubtful and not tol:
         _check_slopes(program, found.gradient, seed)
-    if (search.turned or search.error or (certify and (may_jump or is_doubtful)) or (is_first and unseen)) and not tol:
+    is_first |= found.extrapolated and not tol  # no rule has seen any of it
+    if (
+        search.turned or found.extrapolated or (certify and (may_jump or is_doubtful)) or (is_first and unseen)
+    ) and not tol:
         _check_around(program, found, seed, search.turned or unseen, is_first)
         if certify and unseen:
             assert found.direction is not None
             check_all_reach(Values(program, found.direction), [found.slope or 0.0], unseen)
     memory.passed.add(branches)
-    if aux is None and not (search.at_once or search.error or looked.reads or is_doubtful):
+    if aux is None and not (search.at_once or found.extrapolated or looked.reads or is_doubtful):
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
     return replace(found, value=value, aux=aux, kinks=kinks)
+
+
+def _searched(search: Search, seed: int, direction: Vector | None, branches: int, memory: Memory) -> Found:
+    """What rules lead to, or the limit of torch's own gradients: first what led on at other points."""
+    is_known = branches in memory.without_rules
+    for asks_rules in (False, True) if is_known else (True, False):
+        try:
+            found = search.from_rules(seed, direction) if asks_rules else search.extrapolated(seed, direction)
+        except Refused:
+            if is_known and not asks_rules:
+                search.program.rewind()
+                continue
+            raise
+        if found is not None and (is_finite(found.gradient) or not (asks_rules and search.program.spares_dead)):
+            return found
+        memory.without_rules.add(branches)
+    raise as_refusal(search.error, search.program)
 
 
 def _without_rules(program: Program, seed: int, direction: Vector | None, error: Refused) -> Found:
