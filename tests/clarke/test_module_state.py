@@ -251,8 +251,46 @@ def test_modules_that_are_converted_to_what_they_are_stay_so(kind: str, dtype: t
         assert_same(dict(module.named_buffers()), dict(plain.named_buffers()))
 
 
-def test_modules_that_are_converted_to_something_else_are_refused() -> None:
+def test_modules_that_are_converted_are_so_after_one_run_and_are_as_before_if_anything_is_raised() -> None:
     module = nn.Linear(2, 1)
-    with pytest.raises(subgrad.clarke.Refused, match="data="):
-        subgrad.grad(lambda x: module.double()(x).sum())(torch.zeros(2, dtype=torch.float64))
+    weight, before = module.weight, module.weight.detach().clone().double()
+    x = torch.zeros(2, dtype=torch.float64)
+    with pytest.raises(subgrad.clarke.Refused, match="sqrt"):
+        subgrad.grad(lambda x: module.double()(x).sum() + x.sqrt().sum())(x)
     assert module.weight.dtype is torch.float32
+    for _ in range(2):
+        found = subgrad.grad(lambda x: module.double()(x).sum() + F.relu(x).sum() - F.relu(-x).sum())(x)
+        torch.testing.assert_close(found, before[0] + 1)
+        assert module.weight is weight
+        assert torch.equal(weight, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_layers_that_are_made_and_converted_inside_are_differentiated(dtype: torch.dtype) -> None:
+    def program(x: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return nn.GRU(2, 3).to(dtype)(x.view(2, 1, 2).abs())[0].sum() + (F.relu(x) - F.relu(-x)).sum()
+
+    x = torch.tensor([0.0, 1.0, -1.0, 0.0], dtype=dtype)
+    found = subgrad.element(program)(x)
+    torch.manual_seed(0)
+    layer = nn.GRU(2, 3).double()
+
+    def value(step: float) -> float:
+        moved = x.double() + step * found.direction.double()
+        return float(layer(moved.view(2, 1, 2).abs())[0].sum() + moved.sum())
+
+    assert abs(found.product - (value(1e-5) - value(0.0)) / 1e-5) < 1e-3
+
+
+def test_numbers_that_are_put_in_the_place_of_others_are_as_after_one_run() -> None:
+    scale = torch.ones(2)
+
+    def program(x: Tensor) -> Tensor:
+        scale.data = scale.data * 2
+        return (scale * x).sum() + F.relu(scale * x).sum() - F.relu(-x).sum()
+
+    for number in (1, 2, 3):
+        found = subgrad.grad(program)(torch.zeros(2))
+        torch.testing.assert_close(scale, torch.full((2,), 2.0**number))
+        assert all(each in (2.0 * 2**number, 2.0**number + 1) for each in found.tolist())

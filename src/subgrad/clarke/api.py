@@ -26,7 +26,7 @@ from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near, met
 from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby, check_all_reach, check_values
 from subgrad.clarke.engine.passes import Beside, Decide, Look, lines
 from subgrad.clarke.engine.program import Program
-from subgrad.clarke.engine.search import find
+from subgrad.clarke.engine.search import find, require_values
 from subgrad.kinks.kink import unknown
 from subgrad.torch_internals.tensors import hooks_of
 from subgrad.torch_internals.tracing import break_graphs_at
@@ -345,6 +345,7 @@ def _jvp(program: Program, direction: list[Tensor], tol: float, has_aux: bool) -
             rest = iter(limits)
             found = [next(rest).to(leaf) if leaf.is_floating_point() else torch.zeros_like(leaf) for leaf in leaves]
             check_all_reach(Values(program, direction), limits, [program.line])
+        require_values(program, direction)
     result = value, pytree.tree_unflatten(found, shape)
     return (*result, aux) if has_aux else result
 

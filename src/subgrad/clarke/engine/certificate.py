@@ -171,7 +171,11 @@ class Values:
             # Where values do not move at all, derivatives are what rounding leaves of terms that cancel.
             is_still = quotient.abs() <= noise + 64 * self.rounding * self.length
             gap = (quotient - slope).abs()
-            near = (gap <= allowed) | (is_still & (gap <= self.rest))
+            near = gap <= allowed
+            is_rest = is_still & (gap <= self.rest) & ~near
+        if bool(is_rest.any()) and self.is_what_rounding_leaves:
+            near = near | is_rest
+        with values():
             nears = gap <= each.gap / 4 if each.step > step else torch.zeros_like(near)  # ever more so
             overflows = value.isinf() | further.isinf() | ~slope.isfinite()  # which hides nothing
             is_defined = ~(value.isnan() | further.isnan())
@@ -272,6 +276,20 @@ class Values:
     def share(self) -> float:
         """What may be missing of a slope: what rounding takes of it, and what lies between the steps."""
         return SHARES[self.precision] if self.is_sharp else 0.25
+
+    @cached_property
+    def is_what_rounding_leaves(self) -> bool:
+        """Whether a small derivative of values that stand still is smaller yet in double precision.
+
+        If not, it is wrong: somebody's own derivative of a program that is scaled by little.
+        """
+        if not self.wide:
+            return True
+        try:
+            gradient = self.program.gradient_nearby(self.ahead, 2.0**-14, wide=True)
+        except Exception:  # it has none, or not of one number
+            return True
+        return sum(float(each.double().abs().sum()) for each in gradient) * self.length <= 2.0**-20 * self.rest
 
     @property
     def rest(self) -> float:

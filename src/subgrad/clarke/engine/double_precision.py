@@ -31,6 +31,7 @@ DROPOUTS = frozenset((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dr
 READS = frozenset((Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__array__))
 OF_NUMBERS = frozenset((torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.full))
 _ATTRIBUTE = "__get__"
+_REPLACE = Tensor.data.__set__  # type: ignore[attr-defined]
 # Functions whose numbers say where a kink lies: kernels round these to the precision of the tensor first.
 _COMPARING = ("gt", "ge", "lt", "le", "eq", "ne", "greater", "greater_equal", "less", "less_equal", "not_equal", "sub")
 _BOUNDING = (
@@ -71,6 +72,8 @@ class StandIn(TorchFunctionMode):
             func = Tensor.double
         elif getattr(func, "__name__", "") == _ATTRIBUTE and not (args and id(args[0]) in self.others):
             return func(*args, **(kwargs or {}))
+        if func == _REPLACE and id(args[0]) not in self.others:
+            return self._replace(*args)
         if self.wide and func in DROPOUTS:
             return self._dropped(func, args, kwargs or {})
         with DisableTorchFunction():  # to ask for a dtype is a call of a torch function, too
@@ -85,6 +88,13 @@ class StandIn(TorchFunctionMode):
             is_new = self.has_read and func in OF_NUMBERS
             return func(*args, **{**(kwargs or {}), "dtype": torch.float64}) if is_new else out.double()
         return out
+
+    def _replace(self, tensor: Tensor, other: Tensor) -> None:
+        """``x.data = y`` of what is used from now on, and not of its copy; nothing if it only converts."""
+        with DisableTorchFunction():
+            before, given = self._other(tensor), self._other(other)
+            if before.shape != given.shape or not torch.equal(before, given.to(before)):
+                tensor.data = given
 
     def _dropped(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         """In single precision other random numbers may be drawn: what is dropped there is dropped here."""

@@ -34,6 +34,7 @@ from subgrad.clarke.functions.cut_derivatives import (
     note_reading,
     reaches,
 )
+from subgrad.clarke.functions.degenerate import DEGENERATE
 from subgrad.clarke.functions.foreach import each_by_itself
 from subgrad.clarke.functions.not_differentiated import ONE_BY_ONE, is_harmless
 from subgrad.clarke.functions.rewritten import SPELLED
@@ -41,7 +42,7 @@ from subgrad.clarke.functions.searchsorted import SEARCHES
 from subgrad.clarke.rules.normalisation import normalised
 from subgrad.torch_internals.transforms import peek_interpreter_stack
 
-HANDLERS: dict[str, Handler] = {**CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH_CUTS}
+HANDLERS: dict[str, Handler] = {**DEGENERATE, **CUTS, **CASTS, **SPELLED, **SEARCHES, **BRANCH_CUTS}
 
 # With a direction that is a product these cost little in the tangent pass.
 CONVOLVE: dict[Any, Any] = {each: partial(convolved, each) for each in (torch.conv1d, torch.conv2d, torch.conv3d)}

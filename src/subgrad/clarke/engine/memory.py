@@ -22,7 +22,7 @@ class Memory:
     Attributes:
         expected: the sites of the last run, and whether they met a kink.
         passed: what has been held against the program's values, and need not be again.
-        plain: what meets no kink, and where torch's gradient was seen to be that of the values.
+        plain: what meets no kink, though no rule sees all of it, and was found continuous.
         without_rules: what rules do not lead through.
         asks_nearby: comparisons tied in value and tangent.
         drawn: what a direction was drawn for, the direction, and its version.
@@ -44,6 +44,11 @@ class Memory:
         found = random_direction(leaves, seed, products=True)
         self.drawn = (drawn_for, found, found.version) if sum(leaf.numel() for leaf in leaves) <= SMALL else None
         return found
+
+    def forget(self) -> None:
+        self.expected = None
+        for known in (self.passed, self.plain, self.without_rules):
+            known.clear()
 
     def expect(self, places: Iterable[int]) -> None:
         """Some sites meet kinks as well."""

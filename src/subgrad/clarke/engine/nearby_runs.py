@@ -18,7 +18,7 @@ from subgrad.clarke.engine.passes import Decide, NotFollowed, Site, lines
 from subgrad.clarke.engine.program import Program, Vector
 
 # A run on answers that no point gives may go anywhere.
-NOT_FOLLOWED = (NotFollowed, RuntimeError, ValueError, IndexError)
+NOT_FOLLOWED = (NotFollowed, RuntimeError, ValueError, LookupError, ArithmeticError, AssertionError)
 STEPS = {torch.float64: (2.0**-20, 2.0**-24), torch.float32: (2.0**-8, 2.0**-10), torch.bfloat16: (2.0**-3, 2.0**-4)}
 STEPS_IN_DOUBLE = 2.0**-17, 2.0**-21
 STEP_IN_DOUBLE = 2.0**-12  # to look for jumps of what is written for single precision or less

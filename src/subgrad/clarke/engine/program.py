@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from math import nan
 from typing import Any
 
 import torch
@@ -57,6 +58,8 @@ class Program:
         is_watched: it calls what is done in another way in every pass.
         spares_dead: in reverse mode, products of 0 and a slope that is nan are 0.
         value: of the plain run.
+        raised: errors of the program at other points, or when it was run again.
+        has_an_edge: it raises at points nearby.
     """
 
     call: Callable[[list[Tensor]], tuple[Any, Any]]
@@ -76,6 +79,8 @@ class Program:
     is_watched: bool = False
     spares_dead: bool = False
     value: Tensor | None = None
+    raised: list[Exception] = field(default_factory=list)
+    has_an_edge: bool = False
 
     def __post_init__(self) -> None:
         _prepare()
@@ -105,13 +110,32 @@ class Program:
         """In the end all that the program writes into is as after one run; as before it if anything is raised."""
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self.rewind()
+            if any(error is each for each in self.raised):
+                raise self._as_refusal(error) from error
             raise
         self.modules.settle()
         self.written.settle()
         for generator, state in self.drawn:
             generator.set_state(state)
+
+    def _as_refusal(self, error: BaseException) -> Refused:
+        return Refused(
+            f"The program at {self.line} runs here, and a little further on, or when it is run again, it raises "
+            f"{type(error).__name__} at {where_raised(error)}: {error}"
+        )
+
+    def _run(self, given: list[Tensor]) -> tuple[Any, Any]:
+        try:
+            return self.call(given)
+        except Exception as error:
+            if not self.is_known or isinstance(error, (Refused, WritesIntoArgument, torch.OutOfMemoryError)):
+                raise
+            if isinstance(error, StopIteration):  # which generators on the way take for their own
+                error = RuntimeError("StopIteration").with_traceback(error.__traceback__)
+            self.raised.append(error)
+            raise error from error.__cause__
 
     def plain(self, current: Look | Replay | Beside) -> tuple[list[Tensor], Any, Any]:
         """Run it to be differentiated in reverse mode; the leaves that it met, its value and the rest."""
@@ -166,7 +190,7 @@ class Program:
         places = list(map(Tensor.data_ptr, leaves))
         with torch.enable_grad(), Scope(_TORCH), eager(), self._sparing(), running(current), _watching(current):
             given = [leaf.clone() for leaf in leaves] if self.copied else leaves
-            value, aux = self.call(given)
+            value, aux = self._run(given)
         if places != list(map(Tensor.data_ptr, leaves)):  # as `set_` does, of which torch tells nobody
             raise Refused(f"The program at {self.line} puts other memory under what it is differentiated in.")
         return leaves, value, aux
@@ -215,7 +239,7 @@ class Program:
             without_fast_paths(),
         ):
             try:
-                return self.call(duals)
+                return self._run(duals)
             except (NotImplementedError, RuntimeError) as error:
                 if isinstance(error, Refused) or not _is_about_forward_mode(error):
                     raise
@@ -258,7 +282,25 @@ class Program:
         return pytree.tree_map_only(Tensor, Tensor.detach, (value, aux))
 
     def moved(self, direction: Vector, step: float, wide: bool, beside: tuple[Vector, float] | None = None) -> Any:
-        """The value a little further on, and beside, in double precision if it is to be wide."""
+        """The value a little further on, and beside, in double precision if it is to be wide; nan if it has none."""
+        try:
+            return self._moved(direction, step, wide, beside)
+        except Exception as error:
+            is_number = self.value is not None and self.value.numel() == 1
+            if not any(error is each for each in self.raised) or not is_number or (wide and not self._takes_doubles):
+                raise
+            self.has_an_edge = True  # as of a program that asserts that its argument is positive
+            return torch.full((), nan, dtype=torch.float64)
+
+    @cached_property
+    def _takes_doubles(self) -> bool:
+        try:
+            self._moved([torch.zeros_like(leaf) for leaf in self.leaves], 0.0, True, None)
+        except Exception:
+            return False
+        return True
+
+    def _moved(self, direction: Vector, step: float, wide: bool, beside: tuple[Vector, float] | None) -> Any:
         leaves = self._moved_leaves(direction, step, wide)
         for leaf, across in zip(leaves, beside[0] if beside else (), strict=False):
             leaf.add_(across, alpha=beside[1])  # type: ignore[index]
@@ -266,7 +308,7 @@ class Program:
         self.rewind()
         grad = torch.set_grad_enabled(self.differentiates)
         with grad, Scope(_TORCH), eager(), self._beside(), self._standing_in(leaves, wide):
-            out = self.call(leaves)[0]
+            out = self._run(leaves)[0]
         return out.detach() if isinstance(out, Tensor) else pytree.tree_map_only(Tensor, Tensor.detach, out)
 
     def _sparing(self) -> AbstractContextManager[Any]:
@@ -288,7 +330,7 @@ class Program:
         self.rewind()
         standing = self._standing_in(leaves, wide)
         with torch.enable_grad(), Scope(_TORCH), eager(), self._sparing(), self._beside(), standing:
-            value = self.call([leaf.clone() for leaf in leaves] if self.copied else leaves)[0]
+            value = self._run([leaf.clone() for leaf in leaves] if self.copied else leaves)[0]
         found = self.gradient_of(value, leaves)
         return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
 

@@ -79,21 +79,54 @@ def find(
     """One element; the plain gradient where no kink is met, unless a certificate is asked for."""
     memory = Memory() if memory is None else memory
     with program.as_after_one_run():
-        found, refusal = None, None
         try:
-            found = _found(program, seed, tol, direction, certify, memory)
-            if is_finite(found.gradient) or not is_finite([found.value]):
-                return found
-        except Refused as error:
-            if tol or not _is_undefined_for_torch(program):
+            found = _sparing_if_undefined(program, seed, tol, direction, certify, memory)
+        except Exception:
+            if direction is not None or tol or not _has_an_edge(program, seed):
                 raise
-            refusal = error
-        try:
-            return _sparing_dead_entries(program, seed, tol, direction, certify)
-        except Refused as error:
-            if found is None or not _overflows(program):
-                raise refusal or error from None
+        else:
+            if direction is not None:
+                require_values(program, direction)
+            if not program.has_an_edge or tol or direction is not None:
+                return found
+        program.rewind()  # what is beyond its edge says nothing: values are asked on this side
+        memory.forget()
+        return _sparing_if_undefined(program, seed, tol, None, certify, Memory())
+
+
+def _has_an_edge(program: Program, seed: int) -> bool:
+    """Whether what was raised is not of branches that no point takes, but of points nearby."""
+    if program.raised and program.value is not None:
+        ahead = random_direction(program.leaves, seed)
+        for side in (-1, 1):
+            program.moved(ahead, side * 2.0**-20, program.may_be_widened)
+    return program.has_an_edge
+
+
+def require_values(program: Program, ahead: Vector) -> None:
+    """There must be some along the direction, if there are not all around the point."""
+    if program.has_an_edge and not is_finite([program.moved(ahead, 2.0**-20, program.may_be_widened)]):
+        raise program.raised[-1]
+
+
+def _sparing_if_undefined(
+    program: Program, seed: int, tol: float, direction: Vector | None, certify: bool, memory: Memory
+) -> Found:
+    found, refusal = None, None
+    try:
+        found = _found(program, seed, tol, direction, certify, memory)
+        if is_finite(found.gradient) or not is_finite([found.value]):
             return found
+    except Refused as error:
+        if tol or not _is_undefined_for_torch(program):
+            raise
+        refusal = error
+    try:
+        return _sparing_dead_entries(program, seed, tol, direction, certify)
+    except Refused as error:
+        if found is None or not _overflows(program):
+            raise refusal or error from None
+        return found
 
 
 def _overflows(program: Program) -> bool:
@@ -168,47 +201,67 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
     branches = branches_of(expected, [*looked.leaks, *looked.customs, *looked.reads])
     trusts = program.trusts_custom and bool(looked.customs)
     is_random = direction is None
-    if is_random and program.spares_dead:
+    if is_random and (program.spares_dead or program.has_an_edge):
         direction = _inward(program, seed)
     is_doubtful = program.spares_dead or any(looked.undefined)
     unseen = [*looked.leaks, *looked.customs, *looked.reads, *[program.line] * looked.differentiates]
+    may_jump = bool(looked.reads or looked.differentiates)  # where no rule sees it
     if not certify and (program.spares_dead or not kinks):
         gradient = _plain_gradient(value, leaves, program)
         is_plain = not (unseen or is_doubtful)
         if (
             trusts
             or is_plain
-            or (branches in memory.plain and not is_doubtful)
+            or (not tol and branches in memory.plain and _moves_so(program, gradient, seed, direction))
             or (
                 not tol and _is_what_values_do(program, gradient, _ahead(program, seed, direction), unseen, is_doubtful)
             )
         ):
             if is_doubtful and not trusts:
                 _check_slopes(program, gradient, seed)
-            if not trusts:
+            if not (is_doubtful or may_jump):
                 memory.plain.add(branches)
             return Found(gradient, value.detach(), aux)
     value = value.detach()  # its graph is not needed any more
-    certify = not tol and (is_doubtful or branches not in memory.passed)
+    # What no rule sees may be right at one point, as x times its detached self is at 0, and wrong at the next.
+    is_first = not tol and (is_doubtful or branches not in memory.passed)
+    certify = is_first or (not tol and bool(unseen))
     search = Search(program, value, tol, expected, looked, certify, is_random)
     if trusts:
         found = search.extrapolated(seed, direction, trusts=True)
         return replace(found, value=value, aux=aux, kinks=kinks)
-    found = search.from_rules(seed, direction) if branches not in memory.without_rules else None
-    if found is None or (program.spares_dead and not is_finite(found.gradient)):
-        memory.without_rules.add(branches)
-        found = search.extrapolated(seed, direction)
+    found = _searched(search, seed, direction, branches, memory)
     if is_doubtful and not tol:
         _check_slopes(program, found.gradient, seed)
-    if (search.turned or search.error or (certify and (unseen or is_doubtful))) and not tol:
-        _check_around(program, found, seed, search.turned or unseen, certify)
+    is_first |= found.extrapolated and not tol  # no rule has seen any of it
+    if (
+        search.turned or found.extrapolated or (certify and (may_jump or is_doubtful)) or (is_first and unseen)
+    ) and not tol:
+        _check_around(program, found, seed, search.turned or unseen, is_first)
         if certify and unseen:
             assert found.direction is not None
             check_all_reach(Values(program, found.direction), [found.slope or 0.0], unseen)
     memory.passed.add(branches)
-    if aux is None and not (search.at_once or search.error or looked.reads or is_doubtful):
+    if aux is None and not (search.at_once or found.extrapolated or looked.reads or is_doubtful):
         memory.expected, memory.tol, memory.asks_nearby = expected, tol, search.asks_nearby
     return replace(found, value=value, aux=aux, kinks=kinks)
+
+
+def _searched(search: Search, seed: int, direction: Vector | None, branches: int, memory: Memory) -> Found:
+    """What rules lead to, or the limit of torch's own gradients: first what led on at other points."""
+    is_known = branches in memory.without_rules
+    for asks_rules in (False, True) if is_known else (True, False):
+        try:
+            found = search.from_rules(seed, direction) if asks_rules else search.extrapolated(seed, direction)
+        except Refused:
+            if is_known and not asks_rules:
+                search.program.rewind()
+                continue
+            raise
+        if found is not None and (is_finite(found.gradient) or not (asks_rules and search.program.spares_dead)):
+            return found
+        memory.without_rules.add(branches)
+    raise as_refusal(search.error, search.program)
 
 
 def _without_rules(program: Program, seed: int, direction: Vector | None, error: Refused) -> Found:
@@ -267,6 +320,13 @@ def _is_what_values_do(
         check_all_reach(along, [slope], unseen)
         check_continuity_sharply(program, [v.abs() for v in ahead], slope, unseen)
     return along.agree([slope], size) and along.agree_across(gradient)
+
+
+def _moves_so(program: Program, gradient: Sequence[Tensor | None], seed: int, direction: Vector | None) -> bool:
+    """Whether values move as a gradient says: two runs, where nothing jumps that no rule sees."""
+    ahead = _ahead(program, seed, direction)
+    along = Values(program, ahead)
+    return along.agree_around(gradient, product_of(gradient, ahead), sizes(gradient, ahead, program.leaves))
 
 
 def _without_looking(program: Program, seed: int, memory: Memory, once_more: bool = True) -> Found:

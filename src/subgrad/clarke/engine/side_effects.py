@@ -52,19 +52,24 @@ class Written:
         self._leaves = frozenset(map(_memory, leaves))
         self._before: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # by identity; temporary tensors may be gone
         self._after: list[tuple[weakref.ref[Tensor], Tensor]] = []
+        self._memory_before: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # of what was given another memory
+        self._memory_after: list[tuple[weakref.ref[Tensor], Tensor]] = []
         self._shared: list[Tensor] = []  # of these, what others see as well
         self._has_run = False  # and nothing has been put back since
 
     def __bool__(self) -> bool:
-        return bool(self._before)
+        return bool(self._before or self._memory_before)
 
-    def keep(self, tensor: Any) -> None:
-        """Before a write."""
+    def keep(self, tensor: Any, its_memory: bool = False) -> None:
+        """Before a write, or before it gets another memory, as by ``x.data = y``."""
         tensor = unwrapped(tensor)
         if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
             return
         if _memory(tensor) in self._leaves:
             raise WritesIntoArgument
+        if its_memory:
+            self._keep_memory(tensor)
+            return
         base = base_of(tensor)
         whole = tensor if base is None else base
         is_result = whole.requires_grad and not whole.is_leaf  # made by the program itself
@@ -76,12 +81,21 @@ class Written:
             if is_shared(whole):  # it may be gone, and not what it lies in
                 self._shared.append(whole)
 
+    def _keep_memory(self, tensor: Tensor) -> None:
+        number = id(tensor)
+        if number not in self._memory_before or self._memory_before[number][0]() is not tensor:
+            gone = partial(self._memory_before.pop, number)
+            self._memory_before[number] = weakref.ref(tensor, lambda _: gone(None)), tensor.detach()
+
     def restore(self) -> None:
         """Before another run."""
         if self._has_run:
+            alive = [(each, each()) for each, _ in self._memory_before.values()]
+            self._memory_after = [(each, tensor.detach()) for each, tensor in alive if tensor is not None]
             pairs = [(each, each()) for each, _ in self._before.values()]
             self._after = [(each, tensor.detach().clone()) for each, tensor in pairs if tensor is not None]
             self._has_run = False
+        _give(self._memory_before.values())
         if self._before:  # what was kept first lies there in the end, where several share their memory
             _write(reversed(self._before.values()))
 
@@ -91,6 +105,7 @@ class Written:
 
     def settle(self) -> None:
         if not self._has_run:
+            _give(self._memory_after)
             _write(self._after)
 
 
@@ -110,6 +125,13 @@ def is_shared(tensor: Tensor) -> bool:
 
 def _memory(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr() or -1
+
+
+def _give(pairs: Iterable[tuple[weakref.ref[Tensor], Tensor]]) -> None:
+    for reference, memory in list(pairs):
+        tensor = reference()
+        if tensor is not None:
+            tensor.data = memory
 
 
 def _write(pairs: Iterable[tuple[weakref.ref[Tensor], Tensor]]) -> None:

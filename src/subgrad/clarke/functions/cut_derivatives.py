@@ -89,11 +89,27 @@ def detached(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 def replaced(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """``x.data = y``; modules write `module.to(dtype)` so, also where there is nothing to convert."""
-    if not reaches(args, kwargs):
-        return func(*args, **kwargs)
-    note_another_way(current)
-    if _is_same_memory(*args):
-        return None
+    if reaches(args, kwargs):
+        note_another_way(current)
+        if _is_same_memory(*args):
+            return None
+        if not _is_converted(*args):
+            _refuse_replacing(func)
+    current.keep(args[0], its_memory=True)
+    return func(*args, **kwargs)
+
+
+def _is_converted(one: Tensor, other: Tensor) -> bool:
+    """Whether a parameter gets its own numbers in another type."""
+    if not one.is_leaf or other.requires_grad or is_functorch_wrapped_tensor(one) or one.shape != other.shape:
+        return False
+    if tangent(one) is not None or tangent(other) is not None or not one.layout == other.layout == torch.strided:
+        return False
+    with values():
+        return torch.equal(one.detach().to(other), other)
+
+
+def _refuse_replacing(func: Any) -> NoReturn:
     refuse(func, "puts other numbers in the place of a tensor's, where no derivative sees it. Use copy_.")
 
 
