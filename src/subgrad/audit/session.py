@@ -21,6 +21,8 @@ from subgrad.audit.call_site import Site
 from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
 from subgrad.audit.nonfinite.armed import Armed
+from subgrad.audit.nonfinite.finite import reached
+from subgrad.audit.nonfinite.result import Taken
 from subgrad.audit.parameters import ends, named
 from subgrad.audit.recomputing import why_walked_once
 from subgrad.audit.recording import Recording
@@ -96,6 +98,7 @@ class Session:
         self._effects: list[Effect] = []
         self._steps, self._recorded = 0, []
         self._optimizers = Steps()
+        self.looked_at = 0  # steps of optimizers
         self._thread = 0
         self._undo: list[Callable[[], None]] = []
         self._convention = "torch"
@@ -198,6 +201,19 @@ class Session:
 
     def _after_backward(self, run: Backward, given: Any) -> None:
         self._safely(lambda armed: armed.after(run, given or ()))
+
+    def look_at(self, optimizer: Optimizer) -> None:
+        """What an optimizer is about to take a step with. This waits for devices."""
+        self.looked_at += 1
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        named = self._names([each for each in parameters if each.grad is not None])
+        bad = reached((name, each.grad) for name, each in named.items())
+        if not bad or self._armed is None:
+            return
+        self._safely(lambda armed: armed.settle())
+        shapes = ", ".join(dict.fromkeys(str(list(named[each.parameter].shape)) for each in bad))
+        name = type(optimizer).__name__
+        self._armed.take(Taken(Site.of(user_frame()), name, self.looked_at, len(bad), len(parameters), shapes), bad)
 
     def _safely(self, look: Callable[[Armed], None]) -> None:
         """Whatever looking runs into, the program goes on."""

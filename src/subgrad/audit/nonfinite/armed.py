@@ -13,7 +13,7 @@ line nothing is known then. The step after one that was not explained is recorde
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, isnan
 from typing import Any
 
@@ -29,12 +29,13 @@ from subgrad.audit import graphs
 from subgrad.audit.backward import Backward
 from subgrad.audit.call_site import Site
 from subgrad.audit.modules import Modules
+from subgrad.audit.nonfinite import advice
 from subgrad.audit.nonfinite.finite import are_plainly_finite, is_finite, largest, reached
 from subgrad.audit.nonfinite.known_graphs import KnownGraphs, Seen
 from subgrad.audit.nonfinite.lines import Lines
 from subgrad.audit.nonfinite.noting import Noting
 from subgrad.audit.nonfinite.poles import NOTED, Pole
-from subgrad.audit.nonfinite.result import INFINITE, NAN, UNKNOWN, Nonfinite, Reached, merged
+from subgrad.audit.nonfinite.result import INFINITE, NAN, UNKNOWN, Nonfinite, Reached, Taken, merged
 from subgrad.audit.nonfinite.structures import Structures
 from subgrad.audit.nonfinite.tracing import Around, findings
 from subgrad.audit.nonfinite.walks import Gradients, Walk
@@ -243,11 +244,28 @@ class Armed:
 
     def close(self, step: int, is_last: bool = False) -> None:
         """A step has ended: read what those before it are owed, or all of them in the end."""
-        ready = [each for each in self._owed if is_last or each.step < step]
-        self._owed = [each for each in self._owed if each not in ready]
         self._step = step + 1
+        self.settle(step + is_last)
+
+    def settle(self, step: int | None = None) -> None:
+        """Read what all steps are owed, or those before one."""
+        ready = [each for each in self._owed if step is None or each.step < step]
+        self._owed = [each for each in self._owed if each not in ready]
         for each in ready:
             self._explain(each.run, each.walk, each.reached(), each.step, each.site)
+
+    # What optimizers are given.
+
+    def take(self, taken: Taken, bad: Sequence[Reached]) -> None:
+        """An optimizer takes a step with gradients that are not finite: why they are is known, or that nobody saw it."""
+        names = {each.parameter for each in bad}
+        found = [each for each in self._found.values() if each.last == self._step] or [
+            each for each in self._found.values() if names & {one.parameter for one in each.reached}
+        ]
+        became = NAN if any(each.became == NAN for each in bad) else INFINITE
+        unseen = Nonfinite(self._step, UNKNOWN, became, taken.site, tuple(bad), last=self._step)
+        for each in found or [replace(unseen, advice=advice.of(unseen, ()))]:
+            self._found[each.key] = replace(each, taken=each.taken or taken)
 
 
 def is_on_host(tensor: Tensor) -> bool:
