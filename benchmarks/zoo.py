@@ -120,7 +120,7 @@ def is_over(row: dict[str, Any], compiled: bool) -> bool:
 def show(rows: list[dict[str, Any]], compiled: bool) -> None:
     own = rows[0]
     print(
-        f"{own['model']:20} torch                          {own['milliseconds']:9.2f} ms, host {own['host']:8.2f}, device "
+        f"{own['model']:20} torch {'':24} {own['milliseconds']:9.2f} ms, host {own['host']:8.2f}, device "
         f"{own['device']:8.2f}, peak {own['peak bytes'] / 2**30:6.2f} GiB"
     )
     for row in rows[1:]:

@@ -41,7 +41,7 @@ def chosen(name: str, dtype: torch.dtype, count: int) -> list[Case]:
     return found
 
 
-def of_entry(name: str, count: int) -> tuple[str, int, list[Found]]:
+def of_entry(name: str, count: int) -> tuple[int, list[Found]]:
     found, number = [], 0
     for case in chosen(name, torch.float64, count):
         number += 1
@@ -51,7 +51,7 @@ def of_entry(name: str, count: int) -> tuple[str, int, list[Found]]:
             number += 1
             bits = findings(case, ("as it is", "some zeros"), ("reverse",))
             found += [each for each in bits if each.kind in (Kind.CHANGED, Kind.FAILED)]
-    return name, number, found
+    return number, found
 
 
 def begin() -> None:
@@ -73,7 +73,7 @@ def main() -> int:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.jobs, mp_context=spawn, initializer=begin) as pool:
         for done in as_completed([pool.submit(of_entry, name, asked.samples) for name in names]):
-            name, count, found = done.result()
+            count, found = done.result()
             number += count
             counts.update(each.kind for each in found)
             seen: Counter[tuple[Kind, str]] = Counter((each.kind, each.mode) for each in found)
@@ -81,7 +81,8 @@ def main() -> int:
                 if kind is not Kind.RIGHT or asked.all:
                     first = next(each for each in found if (each.kind, each.mode) == (kind, mode))
                     print(
-                        f"{kind.value}: {times} x {mode}, first {first.case}, {first.variant}: {first.detail}", flush=True
+                        f"{kind.value}: {times} x {mode}, first {first.case}, {first.variant}: {first.detail}",
+                        flush=True,
                     )
     minutes = (time.monotonic() - started) / 60
     print(f"{len(names)} entries, {number:,} cases in {len(VARIANTS)} variants, {minutes:.1f} minutes")

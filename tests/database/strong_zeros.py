@@ -76,11 +76,11 @@ def planted(case: Case, variant: str) -> tuple[Tensor, ...]:
 
 
 def with_zeros(like: Sequence[Tensor], place: int) -> list[Tensor]:
-    """Numbers that differ, and zeros: where a result is not finite, and in every third place."""
+    """Numbers that differ, and zeros: where a result is not finite, in every third place, in the first half."""
     found = []
     for each in like:
         number = torch.arange(each.numel(), device=each.device).reshape(each.shape)
-        is_zero = ~each.detach().isfinite() if place == 0 else number % 3 == place - 1
+        is_zero = (~each.detach().isfinite(), number % 3 == 0, number < each.numel() // 2)[place]
         found.append(torch.where(is_zero, 0.0, 0.5 + number % 7).to(each.dtype))
     return found
 
@@ -88,9 +88,10 @@ def with_zeros(like: Sequence[Tensor], place: int) -> list[Tensor]:
 # Reverse mode.
 
 
-def results(case: Case, inputs: Sequence[Tensor]) -> list[Tensor]:
+def results(case: Case, inputs: Sequence[Tensor], function: Callable[..., Any] | None = None) -> list[Tensor]:
+    """What a case returns, or what a function makes of it, as compiled."""
     seed()
-    return outputs(case.function(*inputs))
+    return outputs((function or case.function)(*inputs))
 
 
 def reverse(case: Case, inputs: Sequence[Tensor], place: int) -> tuple[list[Tensor], tuple[Tensor | None, ...]]:
@@ -105,7 +106,7 @@ def batched(case: Case, inputs: Sequence[Tensor], place: int) -> tuple[list[Tens
     """The same by a vmap of `torch.func.vjp`."""
 
     def pulled(*each: Tensor) -> Any:
-        found, pull = torch.func.vjp(lambda *given: results(case, given), *each)
+        found, pull = torch.func.vjp(lambda *given: results(case, given), *each)[:2]
         cotangents = with_zeros(found, place)
         return cotangents, pull(cotangents)
 
@@ -199,7 +200,7 @@ def _by_cotangents(
         terms = [torch.where(c == 0, 0, c.conj() * f).reshape(-1) for c, f in zip(cotangents, found, strict=True)]
         return torch.cat([each.real.double() for each in terms])
 
-    return _judged(value, inputs, got)
+    return judged(value, inputs, got)
 
 
 def _by_tangents(
@@ -211,13 +212,13 @@ def _by_tangents(
         moved = [torch.where(v == 0, x, x + step * v) for x, v in zip(at, tangents, strict=True)]
         return results(case, moved)[number].reshape(-1)[entry].real.double()
 
-    return _judged(value, inputs, got)
+    return judged(value, inputs, got)
 
 
 Value = Callable[[Sequence[Tensor], float], Tensor]
 
 
-def _judged(value: Value, inputs: Sequence[Tensor], got: Tensor) -> Kind | None:
+def judged(value: Value, inputs: Sequence[Tensor], got: Tensor) -> Kind | None:
     """What a gradient that is NaN in torch is with strong zeros, against quotients of values."""
     is_nan, slope = bool(got.isnan().any()), float(got.real)
     found = _values(value, inputs)

@@ -206,8 +206,8 @@ class Session:
         """What an optimizer is about to take a step with. This waits for devices."""
         self.looked_at += 1
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        named = self._names([each for each in parameters if each.grad is not None])
-        bad = reached((name, each.grad) for name, each in named.items())
+        named = self._names(parameters)
+        bad = reached((name, each.grad) for name, each in named.items() if each.grad is not None)
         if not bad or self._armed is None:
             return
         self._safely(lambda armed: armed.settle())

@@ -8,9 +8,9 @@ from math import inf
 
 from subgrad.audit.effects import first_of, plural
 from subgrad.audit.result import Audit
+from subgrad.gate import not_finite
 from subgrad.gate.baseline import Baseline
 from subgrad.gate.findings import Finding, dependences, line_of
-from subgrad.gate import not_finite
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,7 @@ class Armed:
     # What optimizers are given.
 
     def take(self, taken: Taken, bad: Sequence[Reached]) -> None:
-        """An optimizer takes a step with gradients that are not finite: why they are is known, or that nobody saw it."""
+        """An optimizer takes a step with gradients that are not finite: why is known, or that nobody has seen it."""
         names = {each.parameter for each in bad}
         found = [each for each in self._found.values() if each.last == self._step] or [
             each for each in self._found.values() if names & {one.parameter for one in each.reached}

@@ -113,7 +113,9 @@ class _Calls(TorchFunctionMode):
                 given = {_OPERANDS.get(place, f"argument {place}"): one for place, one in enumerate(args)} | dict(
                     kwargs
                 )
-                value = value_line(operator_of(_steepest(each.grad_fn, before)), given, each, site, self._modules.path())
+                value = value_line(
+                    operator_of(_steepest(each.grad_fn, before)), given, each, site, self._modules.path()
+                )
                 is_chosen = name.strip("_") in CHOSEN or name == "__setitem__"
                 return value, value is not None and not is_chosen and is_source_of(value, given)
         return None, False
