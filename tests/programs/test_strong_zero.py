@@ -1,4 +1,4 @@
-"""Models of torchvision and transformers have the same gradients with strong zeros, to the bit, in eager and compiled."""
+"""Models of torchvision and transformers have the same gradients with strong zeros, to the bit, eager and compiled."""
 
 from __future__ import annotations
 
