@@ -3,6 +3,7 @@
 python benchmarks/zoo.py --json benchmarks/records/zoo_h200.json
 python benchmarks/zoo.py --compiled --models resnet18 mobilenet_v2
 python benchmarks/zoo.py --device cpu --tiny
+python benchmarks/zoo.py --conventions min-norm min-norm+strong-zero --built yes
 
 Times are of the whole step (host and device, whichever takes longer), of the host until it has called everything, and
 of the device where the host does not keep it waiting. Ratios are to torch's, the mean of two processes without subgrad,
@@ -32,6 +33,7 @@ CONVENTIONS = ("min-norm", "torch-2.13", "torch-2.14", "mean")
 # What a step may take of torch's time: built, and not; `mean` is what torch gives nowhere.
 LIMITS = {"built": 1.03, "not built": 1.10, "compiled": 1.03}
 LIMITS_OF_MEAN = {"built": 1.10, "not built": 1.25, "compiled": 1.03}
+STRONG_ZERO, LIMIT_OF_STRONG_ZERO = "+strong-zero", 1.03  # behind a convention's name
 GEOMETRIC_MEAN, PEAK = 1.00, 1.005
 Contender = tuple[str, str]  # a convention, and "built" or "not built"
 
@@ -104,6 +106,8 @@ def measure(workers: list[Apart], name: str, options: argparse.Namespace) -> lis
 
 
 def limit(row: dict[str, Any], compiled: bool) -> float:
+    if row["convention"].endswith(STRONG_ZERO):
+        return LIMIT_OF_STRONG_ZERO
     limits = LIMITS_OF_MEAN if row["convention"] == "mean" else LIMITS
     return limits["compiled" if compiled else row["front"]]
 
@@ -116,13 +120,13 @@ def is_over(row: dict[str, Any], compiled: bool) -> bool:
 def show(rows: list[dict[str, Any]], compiled: bool) -> None:
     own = rows[0]
     print(
-        f"{own['model']:20} torch                 {own['milliseconds']:9.2f} ms, host {own['host']:8.2f}, device "
+        f"{own['model']:20} torch {'':24} {own['milliseconds']:9.2f} ms, host {own['host']:8.2f}, device "
         f"{own['device']:8.2f}, peak {own['peak bytes'] / 2**30:6.2f} GiB"
     )
     for row in rows[1:]:
         slow, large = is_over(row, compiled), row["peak bytes ratio"] > PEAK
         print(
-            f"{'':20} {row['convention']:11} {row['front']:9} {row['milliseconds ratio']:9.3f} {'*' if slow else ' '} "
+            f"{'':20} {row['convention']:20} {row['front']:9} {row['milliseconds ratio']:9.3f} {'*' if slow else ' '} "
             f"host {row['host ratio']:8.3f}, device {row['device ratio']:8.3f}, peak {row['peak bytes ratio']:6.3f} "
             f"{'*' if large else ''}"
         )
@@ -152,7 +156,7 @@ def summarise(rows: list[dict[str, Any]], compiled: bool, say: Callable[[str], A
         )
         is_slow = contender[1] == "built" and contender[0] != "mean" and mean > GEOMETRIC_MEAN
         say(
-            f"{contender[0]:11} {contender[1]:9} geometric mean {mean:6.3f}{'*' if is_slow else ' '} worst "
+            f"{contender[0]:20} {contender[1]:9} geometric mean {mean:6.3f}{'*' if is_slow else ' '} worst "
             f"{worst['milliseconds ratio']:6.3f} ({worst['model']}), limit {found[-1]['limit']:.2f}, "
             f"{len(over)} of {len(of_contender)} over it; largest peak {found[-1]['largest peak']:.3f}"
         )
@@ -190,6 +194,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="small batches of small images, to try the script")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    for name in options.conventions:
+        if "+" in name and not name.endswith(STRONG_ZERO):
+            parser.error(f"{name!r}: with strong zeros it is {name.partition('+')[0]}{STRONG_ZERO}")
     if options.tiny:
         options.batch, options.pixels, options.repeats, options.dtype = 2, 64, 3, "float32"
     if options.models == ["all"]:

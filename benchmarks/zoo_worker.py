@@ -105,7 +105,8 @@ class Worker:
             return nullcontext()
         import subgrad
 
-        return subgrad.use(self.convention)
+        name, plus, _ = self.convention.partition("+")  # as in min-norm+strong-zero
+        return subgrad.use(name, strong_zero=True) if plus else subgrad.use(name)
 
     def _wait(self) -> None:
         if self.device == "cuda":

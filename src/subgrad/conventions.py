@@ -80,6 +80,7 @@ class Convention:
         overrides: the same as pairs.
         surrogate: allow numbers outside the set of the kink: slopes that are no subgradients.
         strong_zero: where a slope is infinite or nan and the cotangent is exactly 0, the gradient is 0 and not nan.
+            That is the gradient of a branch that is not taken; of a live one, as ``x.sqrt() ** 2`` at 0, a surrogate.
 
     Raises:
         ValueError: for a name that is not known, or a number outside the set of the kink.

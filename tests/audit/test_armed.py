@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 import subgrad
 from audit.test_untouched import Net, nothing_left, trained
 from subgrad.audit import Nonfinite
-from subgrad.audit.nonfinite import armed
+from subgrad.audit.nonfinite import armed, known_graphs
 from subgrad.audit.nonfinite.poles import NOTED, POLES
 from subgrad.torch_internals.autograd import saved_values
 
@@ -172,17 +172,64 @@ def test_two_lines_that_make_the_same_graph_are_not_taken_for_each_other() -> No
     assert lines <= {*starts, 0}
 
 
-def test_an_overflow_is_seen_when_it_happens_and_explained_if_it_happens_again() -> None:
-    x = torch.tensor([1e-30, 2e-30], requires_grad=True)
+LARGE = known_graphs.SMALL // 2  # entries of a graph that backward does not leave as it is
 
-    def step(number: int) -> Tensor:
-        x.grad = None
-        return ((x * 1e30) * (1e20 if number else 1e2)).sum()
 
-    first, again = loop(step, 4).nonfinite
+def test_an_overflow_is_explained_when_it_happens_or_if_it_happens_again_where_a_graph_is_large() -> None:
+    def overflowing(count: int) -> list[Nonfinite]:
+        x = torch.full((count,), 1e-30, requires_grad=True)
+
+        def step(number: int) -> Tensor:
+            x.grad = None
+            return ((x * 1e30) * torch.full((count,), 1e20 if number else 1e2)).sum()
+
+        return [*loop(step, 4).nonfinite]
+
+    (once,) = overflowing(2)
+    assert (once.step, once.steps, once.kind, once.became) == (1, 3, "overflow", "infinite")
+    first, again = overflowing(LARGE)
     assert (first.step, first.kind, first.became) == (1, "unknown", "infinite")
     assert (again.step, again.kind) == (2, "overflow")
-    assert guilty(again)[1] == "mul"
+    assert guilty(once)[1] == guilty(again)[1] == "mul"
+
+
+@pytest.mark.parametrize("shares", [False, True], ids=["the same loss", "a loss that shares a part"])
+def test_a_graph_that_is_walked_twice_without_being_kept_is_an_error_as_in_torch(shares: bool) -> None:
+    x = torch.tensor([1.0, 4.0], requires_grad=True)
+    with subgrad.audit(nonfinite=True) as audit:
+        for number in range(4):
+            root = x.sqrt()
+            loss, other = (root * 2).sum(), (root * 3).sum()
+            loss.backward()
+            if number == 3:
+                with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+                    (other if shares else loss).backward()
+            audit.step()
+
+
+def test_hooks_are_called_once_where_gradients_are_finite() -> None:
+    x, called = torch.tensor([1.0, 4.0], requires_grad=True), []
+    with subgrad.audit(nonfinite=True) as audit:
+        for _ in range(4):
+            root = x.sqrt()
+            root.register_hook(lambda gradient: called.append(gradient))
+            (root * 2).sum().backward()
+            audit.step()
+    assert len(called) == 4
+
+
+def test_losses_of_two_optimizers_in_one_step_are_each_looked_at() -> None:
+    x, y = (torch.tensor([1.0, 4.0], requires_grad=True) for _ in range(2))
+    with subgrad.audit(nonfinite=True) as audit:
+        for number in range(6):
+            x.grad = y.grad = None
+            (x * (number != 4)).sqrt().sum().backward()
+            (y * (number != 5)).sqrt().sum().backward()
+            audit.step()
+    assert [(each.step, each.reached[0].parameter, guilty(each)[1]) for each in audit.nonfinite] == [
+        (4, audit.nonfinite[0].reached[0].parameter, "sqrt"),
+        (5, audit.nonfinite[1].reached[0].parameter, "sqrt"),
+    ]
 
 
 def test_accumulated_gradients_are_reported_once() -> None:

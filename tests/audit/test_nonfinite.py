@@ -249,6 +249,27 @@ def test_inner_gradients_with_which_a_program_goes_on_are_explained_too() -> Non
     assert (found[0].kind, found[0].guilty.operator) == ("slope", "sqrt")
 
 
+def test_what_a_transform_differentiates_inside_is_explained_where_the_program_goes_on_with_it() -> None:
+    x = torch.tensor([0.0, 2.0], requires_grad=True)
+
+    def slopes(x: Tensor) -> Tensor:
+        return torch.func.jacrev(lambda each: torch.where(each > 0, each.log(), each))(x).diagonal()
+
+    (found,) = subgrad.explain_nan(lambda: slopes(x)[1], {"x": x}).nonfinite
+    assert found.guilty is not None
+    assert "each.log()" in found.guilty.site.source
+    assert found.mask is not None
+
+
+def test_a_number_over_a_tensor_is_a_reciprocal_and_no_product() -> None:
+    x = torch.tensor([0.0, 2.0], requires_grad=True)
+    (found,) = subgrad.explain_nan(lambda: torch.where(x > 0, 1 / x, 0.0).sum(), {"x": x}).nonfinite
+    assert found.guilty is not None
+    assert found.guilty.operator == "reciprocal"
+    assert found.guilty.inputs == (("self", "0"), ("result", "inf"))
+    assert "torch.reciprocal" in found.advice[0].code
+
+
 def test_finite_gradients_are_said_to_be() -> None:
     x = leaf(1.0, 4.0)
     found = subgrad.explain_nan(lambda: x.sqrt().sum(), {"x": x})

@@ -13,6 +13,7 @@ from subgrad.apply.current_pass import here
 from subgrad.apply.source_line import is_called_by_subgrad
 from subgrad.torch_internals.autograd import current_graph_task_id, engine_run_backward, set_engine_run_backward
 
+KEEP = "keep"  # an answer to a walk that is about to begin: yes, and it leaves what the nodes have saved
 INNER = "the program goes on with gradients taken at {}, which are those of the convention in force"
 
 
@@ -25,6 +26,7 @@ class Backward(NamedTuple):
         accumulates: into ``.grad``, as `backward` does and `torch.autograd.grad` does not.
         is_recorded: the gradients can be differentiated again.
         is_ours: subgrad itself began it.
+        is_kept: it leaves what the nodes have saved.
     """
 
     tensors: Sequence[Any]
@@ -33,6 +35,7 @@ class Backward(NamedTuple):
     accumulates: bool
     is_recorded: bool
     is_ours: bool = False
+    is_kept: bool = False
 
     @property
     def is_inner(self) -> bool:
@@ -41,7 +44,7 @@ class Backward(NamedTuple):
 
 
 def tell_first(
-    told: Callable[[Backward], bool], then: Callable[[Backward, Any], None] | None = None
+    told: Callable[[Backward], bool | str], then: Callable[[Backward, Any], None] | None = None
 ) -> Callable[[], None]:
     """Call back before each walk that this thread begins, and walk only if the answer is yes; afterwards ``then``.
 
@@ -54,13 +57,16 @@ def tell_first(
         is_the_programs = current_graph_task_id() == -1 and threading.get_ident() == thread
         if not is_the_programs or len(args) < 4:  # not as torch calls it
             return original(tensors, *args, **kwargs)
-        cotangents, _, create_graph, inputs = args[:4]
+        cotangents, keeps, create_graph, inputs = args[:4]
         given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
         accumulates = kwargs.get("accumulate_grad", False)
         is_ours = is_called_by_subgrad(sys._getframe(1))
-        walk = Backward(given, tuple(cotangents), tuple(inputs), accumulates, bool(create_graph), is_ours)
-        if not told(walk):
+        walk = Backward(given, tuple(cotangents), tuple(inputs), accumulates, bool(create_graph), is_ours, bool(keeps))
+        answer = told(walk)
+        if not answer:
             return ()
+        if answer == KEEP:
+            args = (cotangents, True, *args[2:])
         found = None
         try:
             found = original(tensors, *args, **kwargs)

@@ -16,11 +16,13 @@ from subgrad.apply.source_line import user_frame
 from subgrad.apply.torch_compile import guards
 from subgrad.audit import graphs
 from subgrad.audit.attribution import Graph, effects
-from subgrad.audit.backward import INNER, Backward, tell_first
+from subgrad.audit.backward import INNER, KEEP, Backward, tell_first
 from subgrad.audit.call_site import Site
 from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
 from subgrad.audit.nonfinite.armed import Armed
+from subgrad.audit.nonfinite.finite import reached
+from subgrad.audit.nonfinite.result import Taken
 from subgrad.audit.parameters import ends, named
 from subgrad.audit.recomputing import why_walked_once
 from subgrad.audit.recording import Recording
@@ -96,6 +98,7 @@ class Session:
         self._effects: list[Effect] = []
         self._steps, self._recorded = 0, []
         self._optimizers = Steps()
+        self.looked_at = 0  # steps of optimizers
         self._thread = 0
         self._undo: list[Callable[[], None]] = []
         self._convention = "torch"
@@ -199,23 +202,39 @@ class Session:
     def _after_backward(self, run: Backward, given: Any) -> None:
         self._safely(lambda armed: armed.after(run, given or ()))
 
-    def _safely(self, look: Callable[[Armed], None]) -> None:
+    def look_at(self, optimizer: Optimizer) -> None:
+        """What an optimizer is about to take a step with. This waits for devices."""
+        self.looked_at += 1
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        named = self._names(parameters)
+        bad = reached((name, each.grad) for name, each in named.items() if each.grad is not None)
+        if not bad or self._armed is None:
+            return
+        self._safely(lambda armed: armed.settle())
+        shapes = ", ".join(dict.fromkeys(str(list(named[each.parameter].shape)) for each in bad))
+        name = type(optimizer).__name__
+        self._armed.take(Taken(Site.of(user_frame()), name, self.looked_at, len(bad), len(parameters), shapes), bad)
+
+    def _safely(self, look: Callable[[Armed], bool | None]) -> bool | None:
         """Whatever looking runs into, the program goes on."""
         if self._armed is None:
-            return
+            return None
         try:
-            look(self._armed)
+            return look(self._armed)
         except Exception as error:
             self._recording.miss(f"gradients were not looked at for infinity and NaN: {type(error).__name__}: {error}")
+            return None
 
     def _names(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
         return named(tensors, self._modules.parameters())
 
     # Gradients under several conventions.
 
-    def _before_backward(self, run: Backward) -> bool:
+    def _before_backward(self, run: Backward) -> bool | str:
         """Look at the graph of a backward that is about to run; in a step that compares, compare. It runs always."""
-        self._safely(lambda armed: armed.before(run))
+        if self._armed is not None and self._armed.is_walking:
+            return True
+        keeps = self._safely(lambda armed: armed.before(run))
         if self._recording.is_on:
             site, was = self._recording.site(user_frame()), here.current
             self._recording.is_on, here.current = False, None
@@ -225,7 +244,7 @@ class Session:
                 self._recording.miss(f"gradients at {site} could not be compared: {_first_line(error)}")
             finally:
                 self._recording.is_on, here.current = True, was
-        return True
+        return KEEP if keeps else True
 
     def _look_at(self, run: Backward, site: Site) -> None:
         recording, board = self._recording, self._recording.switches

@@ -82,18 +82,17 @@ def _record(text: str) -> Audit:
 
 def _report(options: argparse.Namespace) -> int:
     from subgrad.audit import Audit
-    from subgrad.gate import Steps
 
     merged = Audit.merge(options.records)
     gate = gate_of(options, merged.compared)
     _write(merged, options)
     print(merged)
-    return exit_code(gate, merged, Steps(), options, 0)
+    return exit_code(gate, merged, 0, options, 0)
 
 
 def _audit(options: argparse.Namespace) -> int:
     from subgrad.apply.use import set_default
-    from subgrad.gate import Steps, looked_at
+    from subgrad.gate import looked_at
     from subgrad.script import run_script
 
     session = _session(options)
@@ -104,14 +103,14 @@ def _audit(options: argparse.Namespace) -> int:
         setattr(options, name, path and path.absolute())
     stopped: SystemExit | None = None
     try:
-        with looked_at() if gate.nonfinite else nullcontext(Steps()) as steps, session:
+        with looked_at(session) if gate.nonfinite else nullcontext(), session:
             own: Any = run_script(options.script, options.arguments, command="audit")
     except SystemExit as asked:
         stopped, own = asked, asked.code
     finally:  # however the script ended: what was recorded is kept
         _clear()
         _show(session.result, options)
-    code = exit_code(gate, session.result, steps, options, own)
+    code = exit_code(gate, session.result, session.looked_at, options, own)
     if stopped is not None and code is own:
         raise stopped
     if stopped is not None and isinstance(own, str):  # what Python prints for a SystemExit that nobody catches
@@ -122,6 +121,7 @@ def _audit(options: argparse.Namespace) -> int:
 def _session(options: argparse.Namespace) -> Session:
     """The audit that was asked for. A gate looks at every step, if not told otherwise: those that run in CI are few."""
     from subgrad.audit import audit
+    from subgrad.audit.session import EVERY
 
     given = {"every": options.every, "compare_every": options.compare_every, "compare": options.compare}
     if needs_comparison(options):
@@ -129,7 +129,10 @@ def _session(options: argparse.Namespace) -> Session:
         defaults = {"every": every, "compare_every": every, "compare": COMPARED, "compare_grad": True}
         given = {**defaults, **{name: value for name, value in given.items() if value is not None}}
     settings = {name: value for name, value in given.items() if value is not None}
-    return audit(ulps=options.ulps, nonfinite=options.nonfinite, listeners=[_progress], **settings)
+    if options.fail_on_nonfinite and not options.nonfinite:  # kinks are counted as without it
+        settings.setdefault("every", EVERY)
+    nonfinite = options.nonfinite or options.fail_on_nonfinite
+    return audit(ulps=options.ulps, nonfinite=nonfinite, listeners=[_progress], **settings)
 
 
 def _show(found: Audit, options: argparse.Namespace) -> None:

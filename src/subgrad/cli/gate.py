@@ -14,7 +14,7 @@ from subgrad.cli.arguments import file, of_rank, write
 
 if TYPE_CHECKING:
     from subgrad.audit import Audit
-    from subgrad.gate import Baseline, Gate, Steps, Verdict
+    from subgrad.gate import Baseline, Gate, Verdict
 
 FAILED = 3  # the exit code; scripts mostly end with 1 or 2 where they fail themselves
 
@@ -87,7 +87,7 @@ def gate_of(options: argparse.Namespace, compared: Collection[object]) -> Gate:
     return Gate(compares, is_change, options.fail_on_nonfinite, tolerance, options.baseline)
 
 
-def exit_code(gate: Gate, audit: Audit, steps: Steps, options: argparse.Namespace, own: Any) -> Any:
+def exit_code(gate: Gate, audit: Audit, steps: int, options: argparse.Namespace, own: Any) -> Any:
     """Show what was found; the exit code of a gate that fails, else that of the script."""
     verdict = gate.judge(audit, steps, ended_well=own in (0, None))
     code = FAILED if verdict.why else own

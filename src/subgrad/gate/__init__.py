@@ -2,7 +2,7 @@
 
 from subgrad.gate.baseline import Baseline
 from subgrad.gate.findings import Finding
-from subgrad.gate.not_finite import Steps, looked_at
+from subgrad.gate.not_finite import looked_at
 from subgrad.gate.verdict import Gate, Verdict
 
-__all__ = ["Baseline", "Finding", "Gate", "Steps", "Verdict", "looked_at"]
+__all__ = ["Baseline", "Finding", "Gate", "Verdict", "looked_at"]

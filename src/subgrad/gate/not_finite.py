@@ -1,51 +1,29 @@
-"""Gradients that are not finite when an optimizer is about to take a step with them."""
+"""Gradients that are not finite when an optimizer is about to take a step with them: why they are says the audit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
-from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from subgrad.apply.source_line import user_frame
-from subgrad.audit.call_site import Site
+from subgrad.audit import Audit, Session
 from subgrad.audit.effects import plural
+from subgrad.audit.nonfinite.result import Taken
 from subgrad.gate.findings import NOT_FINITE, Finding
 
 
-@dataclass
-class Steps:
-    """The steps that were looked at, and what was found in them: a finding for each line that calls an optimizer."""
-
-    taken: int = 0
-    found: dict[Site, Finding] = field(default_factory=dict)
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return tuple(self.found.values())
-
-
 @contextmanager
-def looked_at() -> Iterator[Steps]:
-    """Look at the gradients that optimizers are given; those that a gradient scaler keeps from them are none."""
-    steps = Steps()
+def looked_at(session: Session) -> Iterator[None]:
+    """Tell an audit what optimizers are given; what a gradient scaler keeps from them is not."""
 
-    def look(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if _is_skipped(optimizer):
-            return
-        steps.taken += 1
-        parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        broken = [each for each in parameters if each.grad is not None and not _is_finite(each.grad)]
-        if broken:
-            site = Site.of(user_frame())
-            steps.found.setdefault(site, _finding(site, optimizer, broken, len(parameters), steps.taken))
+    def look(optimizer: Optimizer, args: object, kwargs: object) -> None:
+        if not _is_skipped(optimizer):
+            session.look_at(optimizer)
 
     hook = register_optimizer_step_pre_hook(look)
     try:
-        yield steps
+        yield
     finally:
         hook.remove()
 
@@ -56,16 +34,16 @@ def _is_skipped(optimizer: Optimizer) -> bool:
     return found is not None and bool(found)
 
 
-def _is_finite(gradient: Tensor) -> bool:
-    entries = gradient.coalesce().values() if gradient.is_sparse else gradient
-    return bool(entries.isfinite().all())
+def findings(audit: Audit) -> tuple[Finding, ...]:
+    """One for each line that calls an optimizer."""
+    steps = sorted((each.taken for each in audit.nonfinite if each.taken is not None), key=lambda each: each.step)
+    first = {each.site: each for each in reversed(steps)}
+    return tuple(_finding(each) for each in reversed(first.values()))
 
 
-def _finding(site: Site, optimizer: Optimizer, broken: list[Tensor], count: int, step: int) -> Finding:
-    name = type(optimizer).__name__
-    shapes = ", ".join(dict.fromkeys(str(list(each.shape)) for each in broken))
+def _finding(taken: Taken) -> Finding:
     message = (
-        f"`{name}` is given gradients that are not finite, in step {step:,} first: "
-        f"of {len(broken):,} of {plural(count, 'parameter')}, of shape {shapes}."
+        f"`{taken.optimizer}` is given gradients that are not finite, in step {taken.step:,} first: "
+        f"of {taken.broken:,} of {plural(taken.parameters, 'parameter')}, of shape {taken.shapes}."
     )
-    return Finding(NOT_FINITE, site, name, site, message)
+    return Finding(NOT_FINITE, taken.site, taken.optimizer, taken.site, message)

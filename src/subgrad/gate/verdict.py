@@ -8,9 +8,9 @@ from math import inf
 
 from subgrad.audit.effects import first_of, plural
 from subgrad.audit.result import Audit
+from subgrad.gate import not_finite
 from subgrad.gate.baseline import Baseline
 from subgrad.gate.findings import Finding, dependences, line_of
-from subgrad.gate.not_finite import Steps
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Gate:
     tolerance: float = 0.0
     baseline: Baseline | None = None
 
-    def judge(self, audit: Audit, steps: Steps, ended_well: bool) -> Verdict:
-        """The verdict on what was compared, and on the steps of optimizers, of a script that ended well or did not."""
-        broken = steps.findings if self.nonfinite else ()
+    def judge(self, audit: Audit, steps: int, ended_well: bool) -> Verdict:
+        """The verdict on what was compared, and on so many steps of optimizers, of a script that ended well or not."""
+        broken = not_finite.findings(audit) if self.nonfinite else ()
         findings = (*broken, *self._dependences(audit))
         why = _why([each for each in findings if each.fails])
         if not why and ended_well:  # a script that has failed says itself why nothing was looked at
@@ -59,16 +59,16 @@ class Gate:
         known = set() if self.baseline is None else self.baseline.known(lines)
         return dependences(audit.effects, known, self.tolerance if self.change else inf)
 
-    def _looked_at_nothing(self, audit: Audit, steps: Steps) -> str:
+    def _looked_at_nothing(self, audit: Audit, steps: int) -> str:
         """A check that has checked nothing must not pass."""
-        if self.nonfinite and not steps.taken:
+        if self.nonfinite and not steps:
             return "no optimizer has taken a step, so no gradient was looked at"
         if self.compares and not audit.effects:
             return audit.verdicts[0].rstrip(".") if audit.verdicts else "these audits have compared no gradients"
         return ""
 
-    def _passed(self, audit: Audit, steps: Steps, findings: Sequence[Finding]) -> str:
-        said = [f"gradients are finite in {plural(steps.taken, 'step')}"] if self.nonfinite else []
+    def _passed(self, audit: Audit, steps: int, findings: Sequence[Finding]) -> str:
+        said = [f"gradients are finite in {plural(steps, 'step')}"] if self.nonfinite else []
         if self.change and audit.effects:
             compared = len({effect.step for effect in audit.effects})
             number = f"in {compared:,} compared of {plural(audit.steps, 'step')}"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import laid_out
 from subgrad.apply.operators import Operator
+from subgrad.apply.strong_zero.launch import spared
 from subgrad.apply.strong_zero.products import NORMALISED, PRODUCTS, Product, of_weight
 from subgrad.apply.strong_zero.reach import Entries, Lines, Reach
 from subgrad.apply.strong_zero.table import reaches
@@ -94,7 +95,9 @@ class Called:
             node = None
         places = _places(self.op)
         for place in places or range(len(gradients)):
-            if not (places and self._is_seen_to_be_right(node, place, gradients)) and may_hold_nan(gradients[place]):
+            # To wait for a device takes less than three further products.
+            is_right = places and self._is_seen_to_be_right(node, place, gradients)
+            if not is_right and may_hold_nan(gradients[place], waits=bool(places)):
                 return self.gradients(node, gradients, cotangents)
         self.kept = {}
         return None
@@ -118,9 +121,12 @@ class Called:
 
         Where the node is not known there are no operands: of what sums terms, nothing is dead unless all is.
         """
-        names = self.op.tensor_names
+        names, sums = self.op.tensor_names, bool(_places(self.op))
+        size = 0 if cotangents[0] is None else cotangents[0].numel()
         found = [
-            self._gradient(node, names[place], each, cotangents) if each is not None and may_hold_nan(each) else each
+            self._gradient(node, names[place], each, cotangents)
+            if each is not None and may_hold_nan(each, waits=sums or each.numel() < size)
+            else each
             for place, each in enumerate(gradients)
         ]
         self.kept = {}
@@ -132,6 +138,10 @@ class Called:
         if summed is not None:
             return laid_out(torch.where(gradient.isnan(), summed.to(gradient.dtype), gradient), gradient)
         given = [each for each in cotangents if each is not None]
+        if isinstance(self.reach, Entries) and len(given) == 1:
+            launched = spared(gradient, given[0])
+            if launched is not None:
+                return launched
         return without_dead(gradient, [self._dead_in(each == 0, gradient, name) for each in given])
 
     def _dead_in(self, zero: Tensor, gradient: Tensor, name: str) -> Tensor:

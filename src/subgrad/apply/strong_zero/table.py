@@ -129,8 +129,15 @@ def _overloads(names: str) -> Iterator[str]:
             yield op
 
 
+# Steep only where what they are called with is not finite. On devices a kernel in Python would cost a network of them
+# more than 3 % of its steps, whatever that kernel did: there they are torch's.
+ON_THE_CPU_ALONE = ("convolution", "convolution_backward", *(REACHES[BatchNorm()].split()))
+
+
 def is_differentiated_at(op: str, key: str) -> bool:
     """Whether torch differentiates an operator by a formula of its own: on some devices it is made of others."""
+    if op.partition(".")[0] in ON_THE_CPU_ALONE and key != "AutogradCPU":
+        return False
     is_made = has_kernel_for_key(qualified(op), "CompositeImplicitAutograd")
     return not is_made or has_kernel_for_key(qualified(op), key.removeprefix("Autograd"))
 

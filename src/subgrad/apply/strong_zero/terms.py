@@ -16,17 +16,22 @@ from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.torch_internals.transforms import is_functorch_wrapped_tensor
 
 
-def may_hold_nan(vector: Tensor | None) -> bool:
-    """Whether an entry is nan, if that can be seen at once: not where a device would be waited for, nor in traces.
+def may_hold_nan(vector: Tensor | None, waits: bool = False) -> bool:
+    """Whether an entry is nan, if that can be seen: on the CPU, in a device that is waited for, and not in traces.
 
     A sum is nan where an entry is, or where infinities cancel, and takes a tenth of the time of `isnan`.
     """
     if vector is None:
         return False
-    if not vector.is_cpu or not is_memory(vector):
+    if not is_memory(vector) or not (vector.is_cpu or (waits and can_be_waited_for(vector))):
         return vector.layout is torch.strided
     total = (vector.detach() if torch.is_grad_enabled() else vector).sum().item()
     return total != total
+
+
+def can_be_waited_for(vector: Tensor) -> bool:
+    """Whether its device is one that answers: CUDA, but for what is captured as a graph."""
+    return vector.is_cuda and not torch.cuda.is_current_stream_capturing()
 
 
 def is_known_finite(vector: Tensor | None) -> bool:
@@ -104,7 +109,7 @@ _kept: list[torch.library.Library] = []  # operators live as long as these
 
 
 def _run(gradient: Tensor, cotangent: Tensor, other: Tensor, name: str, operand: str, *numbers: Any) -> Tensor:
-    if not may_hold_nan(gradient):
+    if not may_hold_nan(gradient, waits=True):
         return gradient.clone()
     alpha, *lists, transposed, groups = numbers
     given = {"alpha": alpha, **dict(zip(_LISTS, lists, strict=True)), "transposed": transposed, "groups": groups}

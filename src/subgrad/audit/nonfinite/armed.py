@@ -1,9 +1,12 @@
 """The watch of a session: armed, it costs next to nothing, and when a gradient is not finite it says why.
 
-Before backward walks a graph on the CPU, the nodes in it that may have an infinite slope are asked, by what they have
-saved. Where one has, or where backward is called on what is not finite itself, the walk is recorded node by node as the
-program's backward makes it. Nodes that cannot be asked, such as functions with a backward of their own, are looked at
-as they run, and what lies behind the first that is not finite is recorded.
+A small graph on the CPU that was made before is left as it is by backward, and walked once more if a gradient is not
+finite: nothing else is looked at. Its memory goes when the program lets the graph go, or walks another one.
+
+Before backward walks another graph on the CPU, the nodes in it that may have an infinite slope are asked, by what they
+have saved. Where one has, or where backward is called on what is not finite itself, the walk is recorded node by node
+as the program's backward makes it. Nodes that cannot be asked, such as functions with a backward of their own, are
+looked at as they run, and what lies behind the first that is not finite is recorded.
 
 Nothing is read from other devices before a step has ended. What backward does at such nodes is kept there until the
 gradients are known to be finite, which is asked one step later, so that no device is waited for; of what lies around a
@@ -13,7 +16,7 @@ line nothing is known then. The step after one that was not explained is recorde
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, isnan
 from typing import Any
 
@@ -29,12 +32,13 @@ from subgrad.audit import graphs
 from subgrad.audit.backward import Backward
 from subgrad.audit.call_site import Site
 from subgrad.audit.modules import Modules
+from subgrad.audit.nonfinite import advice
 from subgrad.audit.nonfinite.finite import are_plainly_finite, is_finite, largest, reached
 from subgrad.audit.nonfinite.known_graphs import KnownGraphs, Seen
 from subgrad.audit.nonfinite.lines import Lines
 from subgrad.audit.nonfinite.noting import Noting
 from subgrad.audit.nonfinite.poles import NOTED, Pole
-from subgrad.audit.nonfinite.result import INFINITE, NAN, UNKNOWN, Nonfinite, Reached, merged
+from subgrad.audit.nonfinite.result import INFINITE, NAN, UNKNOWN, Nonfinite, Reached, Taken, merged
 from subgrad.audit.nonfinite.structures import Structures
 from subgrad.audit.nonfinite.tracing import Around, findings
 from subgrad.audit.nonfinite.walks import Gradients, Walk
@@ -79,6 +83,7 @@ class Armed:
 
     Attributes:
         wants_lines: the lines of all calls of the next step are to be noted.
+        is_walking: a graph that the program has walked is walked once more.
     """
 
     def __init__(self, modules: Modules, name: Naming):
@@ -93,6 +98,8 @@ class Armed:
         self._walk: Walk | None = None
         self._held = Walk()
         self._hooks: list[Any] = []
+        self.is_walking = False
+        self._twice: tuple[Backward, list[Tensor]] | None = None  # what was walked in this step, and can be once more
         self._bad: set[int] = set()  # leaves whose gradients were not finite before
         self._step, self._recorded_to = 0, -1
         self._owed: list[_Owed] = []
@@ -121,23 +128,50 @@ class Armed:
 
     # Around a backward.
 
-    def before(self, run: Backward) -> None:
-        """Record the whole walk, if that is known to be of use."""
+    def before(self, run: Backward) -> bool:
+        """Record the whole walk, if that is known to be of use. Whether it is to leave what the nodes have saved."""
         roots = _roots(run)
         if run.is_ours or len(roots) < len(run.tensors):
-            return
+            return False
+        if self._twice is not None:
+            self._free()
         if self._noting is not None and here.current is self._noting and not run.is_recorded:
             here.current, self._is_paused = self._noting.inner, True  # formulas of backward are no lines of the program
-        self._seen = seen = self._graphs.see(roots)
+        is_plain = run.accumulates and not (run.inputs or run.is_kept or run.is_recorded)
+        walks_twice = is_plain and self._noting is None and self._step > self._recorded_to
+        self._seen = seen = self._graphs.see(roots, walks_twice)
+        if self._bad and run.accumulates:
+            known = [each for each in seen.leaves if id(each) in self._bad]
+            self._bad -= {id(each) for each in known if each.grad is None or is_finite(each.grad)}
+        if seen.is_small:
+            self._twice = run, seen.leaves
+            return True
         self.wants_lines = self.wants_lines or not (seen.is_known or self._noting is not None)
         if self._noting is not None:
             self._structures.learn(graphs.nodes(roots))
         is_wanted = self._step <= self._recorded_to or are_plainly_finite(roots) is False
         if is_wanted or self._are_steep(seen.asked):
             self._walk = Walk(graphs.nodes(roots), is_whole=True)
-        if self._bad and run.accumulates:
-            known = [each for each in seen.leaves if id(each) in self._bad]
-            self._bad -= {id(each) for each in known if each.grad is None or is_finite(each.grad)}
+        return False
+
+    def _free(self) -> None:
+        """A graph that was left as it was and another one in one step: what they share is freed, as torch does."""
+        self._graphs.walk_once()
+        self._walk_again(Walk())
+
+    def _walk_again(self, walk: Walk) -> Walk:
+        """The walk once more, recorded, after which nothing is left of it."""
+        assert self._twice is not None
+        (run, leaves), self._twice = self._twice, None
+        self.is_walking = True
+        try:
+            torch.autograd.grad(run.tensors, leaves, run.cotangents, allow_unused=True)
+        except Exception:  # written into since, as by an optimizer that steps in hooks; or a hook that raises
+            pass
+        finally:
+            self.is_walking = False
+            walk.close()
+        return walk
 
     def _are_steep(self, asked: Sequence[tuple[Any, Pole | None]]) -> bool:
         """Whether any slope may be infinite. Nodes that cannot be asked, or not yet, are looked at as they run."""
@@ -189,6 +223,9 @@ class Armed:
             filled = [(leaf, one) for leaf, one in filled if _can_be_read(one)]
             if not all(is_on_host(one) for _, one in filled):
                 self._owe(run, walk or held, filled)
+            elif filled and self._twice is not None:
+                walk = self._walk_again(Walk(graphs.nodes(_roots(run)), is_whole=True))
+                self._explain_now(run, walk, filled)
             else:
                 self._explain_now(run, walk or held, filled)
 
@@ -243,11 +280,28 @@ class Armed:
 
     def close(self, step: int, is_last: bool = False) -> None:
         """A step has ended: read what those before it are owed, or all of them in the end."""
-        ready = [each for each in self._owed if is_last or each.step < step]
+        self._step, self._twice = step + 1, None
+        self.settle(step + is_last)
+
+    def settle(self, step: int | None = None) -> None:
+        """Read what all steps are owed, or those before one."""
+        ready = [each for each in self._owed if step is None or each.step < step]
         self._owed = [each for each in self._owed if each not in ready]
-        self._step = step + 1
         for each in ready:
             self._explain(each.run, each.walk, each.reached(), each.step, each.site)
+
+    # What optimizers are given.
+
+    def take(self, taken: Taken, bad: Sequence[Reached]) -> None:
+        """An optimizer takes a step with gradients that are not finite: why is known, or that nobody has seen it."""
+        names = {each.parameter for each in bad}
+        found = [each for each in self._found.values() if each.last == self._step] or [
+            each for each in self._found.values() if names & {one.parameter for one in each.reached}
+        ]
+        became = NAN if any(each.became == NAN for each in bad) else INFINITE
+        unseen = Nonfinite(self._step, UNKNOWN, became, taken.site, tuple(bad), last=self._step)
+        for each in found or [replace(unseen, advice=advice.of(unseen, ()))]:
+            self._found[each.key] = replace(each, taken=each.taken or taken)
 
 
 def is_on_host(tensor: Tensor) -> bool:

@@ -22,6 +22,7 @@ from subgrad.audit.nonfinite import entries
 from subgrad.audit.nonfinite.finite import is_finite, reached
 from subgrad.audit.nonfinite.lines import Lines, operator_of
 from subgrad.audit.nonfinite.noting import Mark
+from subgrad.audit.nonfinite.poles import POLES
 from subgrad.audit.nonfinite.result import Line, Nonfinite, merged
 from subgrad.audit.nonfinite.tracing import Around, findings
 from subgrad.audit.nonfinite.walks import Walk
@@ -97,12 +98,12 @@ class _Calls(TorchFunctionMode):
         if after > before:
             frame = user_frame()
             code, number = (None, 0) if frame is None else (frame.f_code, frame.f_lineno)
-            value, is_source = self._value(func, args, kwargs or {}, out, Site.of(frame))
+            value, is_source = self._value(func, args, kwargs or {}, out, before, Site.of(frame))
             self._starts.append(before)
             self._marks.append((after, Mark(code, number, self._modules.path(), value, is_source)))
         return out
 
-    def _value(self, func: Any, args: Any, kwargs: Any, out: Any, site: Site) -> tuple[Any, bool]:
+    def _value(self, func: Any, args: Any, kwargs: Any, out: Any, before: int, site: Site) -> tuple[Any, bool]:
         name = getattr(func, "__name__", str(func))
         results = [each for each in (out if isinstance(out, tuple | list) else (out,)) if isinstance(each, Tensor)]
         for each in results:
@@ -112,7 +113,9 @@ class _Calls(TorchFunctionMode):
                 given = {_OPERANDS.get(place, f"argument {place}"): one for place, one in enumerate(args)} | dict(
                     kwargs
                 )
-                value = value_line(operator_of(each.grad_fn), given, each, site, self._modules.path())
+                value = value_line(
+                    operator_of(_steepest(each.grad_fn, before)), given, each, site, self._modules.path()
+                )
                 is_chosen = name.strip("_") in CHOSEN or name == "__setitem__"
                 return value, value is not None and not is_chosen and is_source_of(value, given)
         return None, False
@@ -125,6 +128,18 @@ class _Calls(TorchFunctionMode):
         if place < 0 or number >= self._marks[place][0]:
             return None
         return self._marks[place][1]
+
+
+def _steepest(node: Any, before: int) -> Any:
+    """Of the nodes that a call has made, the one with a pole: ``1 / x`` is a reciprocal, and a product behind it."""
+    ahead = [node]
+    while ahead:
+        each = ahead.pop()
+        if type(each).__name__ in POLES:
+            return each
+        behind = (one for one, _ in each.next_functions)
+        ahead += [one for one in behind if one is not None and one.next_functions and sequence_nr(one) >= before]
+    return node
 
 
 class _Explaining:
@@ -140,7 +155,7 @@ class _Explaining:
         self.unseen: dict[str, None] = {}
         self.walked = 0
         self._named = named
-        self._walks: list[tuple[Walk, list[Any]]] = []
+        self._walks: list[tuple[Walk, list[Any]] | None] = []
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -149,10 +164,13 @@ class _Explaining:
             yield
         finally:
             undo()
-            for walk, _ in self._walks:
+            for walk, _ in filter(None, self._walks):
                 walk.close()
 
     def _before(self, run: Backward) -> bool:
+        if not all(is_memory(each) for each in (*_tensors(run), *run.cotangents) if each is not None):
+            self._walks.append(None)  # inside of a transform, where no number can be read
+            return True
         nodes = graphs.nodes(_tensors(run))
         for words in graphs.compiled_code(graphs.not_of_torch(nodes)):
             self.unseen[f"gradients depend on {words}"] = None
@@ -160,7 +178,10 @@ class _Explaining:
         return True
 
     def _after(self, run: Backward, given: Sequence[Any]) -> None:
-        walk, nodes = self._walks.pop()
+        recorded = self._walks.pop()
+        if recorded is None:
+            return
+        walk, nodes = recorded
         walk.close()
         self.walked += run.accumulates
         bad = self._reached(run, given)

@@ -11,13 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from subgrad.apply.graph_nodes import not_of_torch
 from subgrad.apply.source_line import user_frame
 from subgrad.audit import graphs
 from subgrad.audit.nonfinite.poles import POLES, Pole
-from subgrad.torch_internals.autograd import next_sequence_nr
+from subgrad.torch_internals.autograd import next_sequence_nr, saved_values
+
+SMALL = 2**22  # bytes, which a graph may hold until the next one is made
 
 
 class _Step(NamedTuple):
@@ -40,11 +43,13 @@ class _Known:
 
     Attributes:
         made: how many nodes the program had made since the last backward.
+        is_small: so little is saved in it, by operators of torch alone, that it may be walked a second time.
     """
 
     made: int
     leaves: list[weakref.ref[Tensor]]
     way: list[_Step]
+    is_small: bool = False
 
 
 class Seen(NamedTuple):
@@ -54,11 +59,13 @@ class Seen(NamedTuple):
         leaves: that it may fill with gradients.
         asked: the nodes that may have infinite slopes, and how; None for those of other packages.
         is_known: the graph was made before.
+        is_small: and it may be walked a second time; it was not looked through then.
     """
 
     leaves: list[Tensor]
     asked: list[tuple[Any, Pole | None]]
     is_known: bool
+    is_small: bool = False
 
 
 class KnownGraphs:
@@ -72,6 +79,8 @@ class KnownGraphs:
         self._known: dict[Any, _Known] = {}
         self._parameters = {id(each): weakref.ref(each) for each in parameters if each.requires_grad}
         self._last = next_sequence_nr()
+        self._key: Any = None
+        self._key_of_walks: set[Any] = set()
 
     def add(self, parameters: Iterable[Tensor]) -> None:
         """More parameters, of an optimizer."""
@@ -80,14 +89,17 @@ class KnownGraphs:
                 self._parameters[id(each)] = weakref.ref(each)
                 self._known.clear()
 
-    def see(self, tensors: Sequence[Tensor]) -> Seen:
+    def see(self, tensors: Sequence[Tensor], walks_twice: bool = False) -> Seen:
+        """The graph behind tensors. ``walks_twice``: one that is small need not be looked through."""
         frame = user_frame()
-        key = None if frame is None else (frame.f_code, frame.f_lasti)
+        self._key = key = None if frame is None else (frame.f_code, frame.f_lasti)
         now = next_sequence_nr()
         made, self._last = now - self._last, now
         known = self._known.get(key)
         if known is not None and known.made == made:
             leaves = [each for each in (alive() for alive in known.leaves) if each is not None]
+            if walks_twice and known.is_small and len(leaves) == len(known.leaves):
+                return Seen(leaves, [], True, True)
             asked = _followed(known.way, tensors)
             if asked is not None and len(leaves) == len(known.leaves):
                 return Seen(leaves, asked, True)
@@ -95,8 +107,26 @@ class KnownGraphs:
         found = {id(each): each for each in graphs.leaves(tensors, nodes)}
         found |= {id(each): each for each in (alive() for alive in self._parameters.values()) if each is not None}
         leaves, way = list(found.values()), _way(tensors)
-        self._known[key] = _Known(made, [weakref.ref(each) for each in leaves], way)
+        self._known[key] = _Known(made, [weakref.ref(each) for each in leaves], way, self._is_small(nodes))
         return Seen(leaves, _followed(way, tensors) or [], False)
+
+    def walk_once(self) -> None:
+        """The graph that was seen last is to be looked through from now on."""
+        self._key_of_walks.add(self._key)
+        if self._key in self._known:
+            self._known[self._key].is_small = False
+
+    def _is_small(self, nodes: Sequence[Any]) -> bool:
+        if self._key in self._key_of_walks or not_of_torch(nodes):
+            return False
+        size = 0
+        for node in nodes:
+            for each in saved_values(node).values():
+                if isinstance(each, Tensor):
+                    if not each.is_cpu or each.layout is not torch.strided:
+                        return False
+                    size += each.nbytes
+        return size < SMALL
 
 
 def _is_asked(node: Any) -> bool:

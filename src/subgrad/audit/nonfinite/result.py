@@ -86,6 +86,26 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """A step that an optimizer took with gradients that are not finite.
+
+    Attributes:
+        site: the line that called the optimizer.
+        optimizer: its class.
+        step: how many steps optimizers had taken by then, with this one.
+        broken, parameters: of how many of its parameters the gradients were not finite.
+        shapes: of those.
+    """
+
+    site: Site
+    optimizer: str
+    step: int
+    broken: int
+    parameters: int
+    shapes: str
+
+
+@dataclass(frozen=True)
 class Nonfinite:
     """Why a gradient became infinite or NaN.
 
@@ -105,6 +125,7 @@ class Nonfinite:
         value: where a value first became infinite or NaN, if one did.
         advice: what to write instead.
         is_whole: every node of the graph was looked at.
+        taken: the first step that an optimizer took with it, if the audit was to look at what optimizers are given.
     """
 
     step: int
@@ -123,6 +144,7 @@ class Nonfinite:
     is_whole: bool = True
     steps: int = 1
     last: int = 0
+    taken: Taken | None = None
 
     @property
     def _lines(self) -> tuple[Line | None, ...]:
@@ -153,7 +175,7 @@ class Nonfinite:
         first, later = (self, other) if self.step <= other.step else (other, self)
         told = first if first.is_located or not later.is_located else later
         steps = {"steps": first.steps + later.steps, "step": first.step, "last": max(first.last, later.last)}
-        return replace(told, **steps)
+        return replace(told, taken=first.taken or later.taken, **steps)
 
     def __str__(self) -> str:
         from subgrad.audit.nonfinite.words import words  # which reads this data
@@ -166,7 +188,10 @@ class Nonfinite:
         lines = {name: Line.of(given[name]) for name in ("line", "nan_line", "mask", "zero", "value")}
         reached = tuple(Reached(**each) for each in given["reached"])
         advice = tuple(Advice(**each) for each in given["advice"])
-        return cls(**{**given, **lines, "site": Site(**given["site"]), "reached": reached, "advice": advice})
+        found = {"site": Site(**given["site"]), "reached": reached, "advice": advice}
+        if given.get("taken"):  # not in older files
+            found["taken"] = Taken(**{**given["taken"], "site": Site(**given["taken"]["site"])})
+        return cls(**{**given, **lines, **found})
 
 
 def merged(findings: Iterable[Nonfinite]) -> tuple[Nonfinite, ...]:
