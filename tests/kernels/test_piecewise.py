@@ -12,7 +12,7 @@ import subgrad
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
 from subgrad.kernels.bit_planes import Codes
-from subgrad.kernels.cuda_bitmask import _weigh_by_torch
+from subgrad.kernels.cuda_bitmask import Mask, _number_of, _weigh_by_torch
 from subgrad.kernels.piecewise import BETWEEN_TENSORS, ONE, PRODUCT, STRAIGHT, ZERO, Coding, Weight, as_bits, coding_of
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
@@ -110,3 +110,14 @@ def packed_codes(coding: Coding, x: torch.Tensor, low: float, high: float) -> to
 
 def test_every_operator_with_codes_is_in_the_table() -> None:
     assert set(STRAIGHT) | {op for op, _ in BETWEEN_TENSORS} <= set(subgrad.kinks.entrywise)
+
+
+def test_masks_that_differ_in_the_sign_of_a_zero_have_numbers_of_their_own() -> None:
+    """They are equal, and the gradients of negative entries are not."""
+    plus, minus = (
+        Mask("leaky_relu", (0.0, 0.0, slope), coding("leaky_relu", "torch", negative_slope=slope))
+        for slope in (0.0, -0.0)
+    )
+    assert plus == minus
+    assert _number_of(plus) != _number_of(minus)
+    assert _number_of(plus) == _number_of(Mask(plus.value, plus.numbers, plus.coding))

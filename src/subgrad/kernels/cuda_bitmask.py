@@ -347,6 +347,7 @@ def _weigh_by_torch(
 
 # For the fast path, which launches the kernels itself where it can, and knows masks by their numbers.
 _masks: list[Mask] = []
+_numbers: dict[str, int] = {}
 
 
 class Packing(NamedTuple):
@@ -383,10 +384,11 @@ def packing_of(run: Run, like: Tensor) -> Packing | None:
     return Packing(writes, weighs, _weighed_by_number, _number_of(mask), mask.coding.bits)
 
 
-@cache
 def _number_of(mask: Mask) -> int:
-    _masks.append(mask)
-    return len(_masks) - 1
+    number = _numbers.setdefault(repr(mask), len(_masks))  # in which 0.0 and -0.0, which are equal, differ
+    if number == len(_masks):
+        _masks.append(mask)
+    return number
 
 
 def _weighed_by_number(
