@@ -113,13 +113,15 @@ def find_kinks(
             except hypothesis.errors.NoSuchExample:
                 break
             search.keep(start, entry)
-    return tuple(search.found.values())
+    return tuple(search.found.values())[:most]
 
 
 def _bounds(box: Any, dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor]]:
     is_one = (
         isinstance(box, tuple | list) and len(box) == 2 and all(isinstance(each, Tensor | int | float) for each in box)
     )
+    if not isinstance(box, tuple | list) or not box:
+        raise ValueError(f"box={box!r}: give (low, high) for each argument, numbers or tensors.")
     pairs = [box] if is_one else list(box)
     lows, highs = [], []
     for pair in pairs:
