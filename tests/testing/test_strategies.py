@@ -80,6 +80,12 @@ def test_what_is_left_out_does_not_come_up(x: Tensor) -> None:
 
 
 @QUICK
+@given(tensors(2, low=0.2, high=0.25, beside=False, subnormals=False, dtype=torch.float32))
+def test_bounds_may_leave_little(x: Tensor) -> None:
+    assert bool(((x >= 0.2) & (x <= 0.25)).all())
+
+
+@QUICK
 @given(tensors(hypothesis.strategies.sampled_from([(), (2,), (1, 2)]), requires_grad=True))
 def test_shapes_may_be_a_strategy(x: Tensor) -> None:
     assert tuple(x.shape) in ((), (2,), (1, 2))
@@ -90,6 +96,12 @@ def test_shapes_may_be_a_strategy(x: Tensor) -> None:
 @given(tensors(3, low=-8.0, high=8.0, subnormals=False))
 def test_they_drive_a_check_of_a_function_of_ones_own(x: Tensor) -> None:
     assert gradcheck(lambda x: torch.maximum(x, x.flip(0)).clamp(0, 6), x)
+
+
+@pytest.mark.parametrize(("low", "high"), [(3.0, 2.0), (0.1, 0.1)])
+def test_bounds_without_a_number_between_them_are_an_error(low: float, high: float) -> None:
+    with pytest.raises(ValueError, match=f"low={low}, high={high}: no number of torch.float32 lies between them."):
+        tensors(low=low, high=high, dtype=torch.float32)
 
 
 def test_a_dtype_that_is_none_is_an_error() -> None:

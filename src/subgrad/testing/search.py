@@ -241,4 +241,5 @@ class _Search:
         agree = all(
             abs(float(row) - slope) <= LEAST * (1 + abs(slope)) for row, slope in zip(rows, slopes, strict=True)
         )
-        return (output, *((float(rows[0]), float(rows[1])) if agree else slopes))
+        left, right = map(float, rows) if agree else slopes
+        return output, left + 0.0, right + 0.0  # no -0
