@@ -8,7 +8,7 @@ TESTED = build/tested
 # Bytecode is written even where the surroundings say otherwise: dozens of processes import torch.
 TEST = PYTHONDONTWRITEBYTECODE= $(1)/bin/pytest -n $(WORKERS) --dist worksteal --tested $(TESTED)/$(2).json
 
-.PHONY: help survey test test-newest test-unbuilt test-oldest test-front built browser lint docs speed scan database clarke mutations bertoin everywhere \
+.PHONY: help survey test test-newest test-unbuilt test-oldest test-front built browser lint docs speed scan database clarke mutations testing bertoin everywhere \
 	versions record clean
 
 help:  ## this list
@@ -80,6 +80,9 @@ clarke: .venv/ready  ## the gradient of 30,000 programs against exact sets and t
 
 mutations: .venv/ready  ## 200 wrong rules planted one by one, and who catches them: docs/clarke-evidence.md
 	.venv/bin/python scripts/mutations.py
+
+testing: .venv/ready  ## gradcheck against 3,000 functions and the table, right and wrong: docs/testing.md
+	.venv/bin/python scripts/testing_evidence.py
 
 bertoin: .venv/ready  ## how often relu'(0) matters, in 16, 32 and 64 bits: docs/bertoin.md
 	.venv/bin/python scripts/bertoin.py

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fresh import run_fresh
 from torch import Tensor, nn
 
 import subgrad
@@ -163,3 +164,14 @@ def times_tied(x: np.ndarray) -> np.ndarray:
     n, c, h, w = x.shape
     cells = x.reshape(n, c, h // 2, 2, w // 2, 2).swapaxes(3, 4).reshape(n, c, h // 2, w // 2, 4)
     return (cells == cells.max(-1, keepdims=True)).sum(-1) > 1
+
+
+def test_the_first_use_of_a_process_adds_no_calls_of_its_own() -> None:
+    program = (
+        "import torch, subgrad\n"
+        "with subgrad.audit(every=1) as audit, subgrad.use('torch-2.13'):\n"
+        "    torch.zeros((), requires_grad=True).clamp(min=0).backward()\n"
+        "assert [(row.operator, row.total.hits) for row in audit.rows] == [('clamp', 1)], audit.rows\n"
+    )
+    done = run_fresh(program)
+    assert done.returncode == 0, done.stderr

@@ -95,6 +95,13 @@ def test_a_change_fails_with_one_line_that_says_where_and_how_much(capsys: pytes
     )
 
 
+def test_one_entry_that_changes_its_sign_is_counted_as_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = (folder / "train.py").read_text()
+    (folder / "train.py").write_text(script.replace("torch.zeros(3, ", "torch.tensor([0.0, 1.0, -1.0], "))
+    assert audit("--fail-on-change", "train.py") == 3
+    assert last_line(capsys).endswith("of their norm, 1 entry changes sign.")
+
+
 def test_the_process_ends_with_that_exit_code(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "subgrad", "audit", "--fail-on-change", "train.py", "7"]

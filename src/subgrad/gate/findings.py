@@ -91,7 +91,8 @@ def _number(relative: float | None) -> float:
 def _finding(effect: Effect, cause: Cause, is_known: bool, fails: bool) -> Finding:
     going = f"going from {effect.before} to {effect.after}"
     changed = f"{cause.parameters:,} of {plural(len(effect.changes), 'parameter')}"
-    signs = f", {cause.flips:,} entries change sign" if cause.flips else ""
+    turned = "entry changes" if cause.flips == 1 else "entries change"
+    signs = f", {cause.flips:,} {turned} sign" if cause.flips else ""
     uncertain = "" if effect.repeats else " Backward is not deterministic here: some of that may be its own."
     changes = f"changes the gradients of {changed} by {size(cause.relative)} of their norm{signs}"
     message = f"`{cause.operator}`: {going} {changes}.{uncertain}"

@@ -84,7 +84,7 @@ class _Pair:
         if bool(wrong.any()):
             entry = int(wrong.nonzero()[0])
             facts = [("f", number(one.value[entry])), ("g", number(other.value[entry]))]
-            return self.about("f and g return different values.", point, entry, (), facts)
+            return self.about("f and g return different values.", point, entry, (), facts, names_lines=False)
         cotangent = nonconstant(self.f.size, self.f.generator)
         if not bool(_unequal(one.pulled(cotangent), other.pulled(cotangent), self.tolerance).any()):
             return None
@@ -114,13 +114,20 @@ class _Pair:
         return [] if found is None else [("set", found)]
 
     def about(
-        self, what: str, point: Tensor, entry: int, columns: Sequence[int], facts: list[tuple[str, str]]
+        self,
+        what: str,
+        point: Tensor,
+        entry: int,
+        columns: Sequence[int],
+        facts: list[tuple[str, str]],
+        names_lines: bool = True,
     ) -> Complaint:
-        inputs, there = self.f.inputs, [program.at(point) for program in (self.f, self.g)]
+        """A complaint about one entry of the result. Kinks answer for gradients, and not for values."""
+        inputs, pair = self.f.inputs, zip("fg", (self.f, self.g) if names_lines else (), strict=False)
         words = inputs.in_words(point, list(columns) or list(range(inputs.size)))
         if not torch.equal(point, self.f.here):
             words += "\na kink near the inputs that were given"
-        lines = [f"{name}: {line}" for name, each in zip("fg", there, strict=True) for line in responsible(each)]
+        lines = [f"{name}: {line}" for name, each in pair for line in responsible(each.at(point))]
         return Complaint(what, (("of", self.f.name(entry)), ("point", words), *facts), tuple(lines))
 
 
@@ -166,7 +173,8 @@ def assert_convention(
 
         graph = graph_of(closure, named, (chosen,))
         before, after = graph.gradients(lambda line: None), graph.gradients(lambda line: chosen)
-        _fail(_not_looked_at(graph.unseen))
+        own = [f"the inside of {each}" for each in own_backwards(program.run())]
+        _fail(_not_looked_at((*graph.unseen, *own)))
         found, wanted = (
             torch.cat([torch.zeros_like(leaf).flatten() if each is None else each.flatten() for each, leaf in pairs])
             for pairs in (list(zip(each, leaves, strict=True)) for each in (before, after))
@@ -175,7 +183,7 @@ def assert_convention(
         if not wrong:
             return
         causes = switched_lines(graph, before, after, None, chosen)
-        lines = [f"{each.site}: {each.operator}, {each.differ} entries    {each.site.source}" for each in causes]
+        lines = [f"{each.site}: {each.operator}, {_entries(each.differ)}    {each.site.source}" for each in causes]
         facts = (
             ("point", given.in_words(program.here, wrong)),
             ("cotangent", vector(weights)),
@@ -276,6 +284,10 @@ def assert_finite_gradient(f: Function, inputs: Any, *, seed: int = 0) -> None:
 def _fail(complaint: Complaint | None) -> None:
     if complaint is not None:
         raise AssertionError(str(complaint))
+
+
+def _entries(count: int) -> str:
+    return f"{count:,} {'entry' if count == 1 else 'entries'}"
 
 
 def _not_looked_at(what: Sequence[str]) -> Complaint | None:

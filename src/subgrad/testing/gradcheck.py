@@ -160,7 +160,7 @@ def gradgradcheck(
         second = Program(*with_gradients(program, grad_outputs), seed)
         for is_forward, is_wanted in ((False, check_rev_over_rev), (True, check_fwd_over_rev)):
             if is_wanted:
-                _raise(SecondOrder(second, tolerance, is_forward).complaint())
+                _raise(SecondOrder(program, second, tolerance, is_forward).complaint())
         if given.size and program.size:
             torchs_own.besides_values_second(func, given, grad_outputs, **options)
 

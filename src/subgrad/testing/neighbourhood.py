@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +14,7 @@ from subgrad.testing.tolerance import Tolerance
 # How far apart the values of a quotient are, in radii: near enough to miss kinks, then far enough to round little.
 STEPS = (1 / 4, 1 / 32, 4.0, 64.0)
 NEXT, TRIED = 1 / 1024, 6  # values that lie on a line but for rounding
+ON_THE_WAY = (1 / 2, 1 / 16, 1 / 256, 1 / 4096)  # from the point to a sample
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Neighbourhood:
     Attributes:
         scale: how far one unit moves each entry.
         samples: points nearby that were looked at.
+        is_blurred: rounding has hidden whether something is wrong.
     """
 
     program: Program
@@ -46,6 +49,7 @@ class Neighbourhood:
     is_forward: bool = False
     scale: Tensor = field(init=False)
     samples: list[Sample] = field(default_factory=list)
+    is_blurred: bool = False
 
     def __post_init__(self) -> None:
         here = self.program.here
@@ -79,34 +83,67 @@ class Neighbourhood:
     def slopes_around(self, sample: Sample, along: Tensor, entries: slice = slice(None)) -> Tensor:
         """Which gradients at a sample are not those of the values around it, along a vector.
 
-        Quotients with several steps are tried, and one that agrees is enough. Where those of the small steps all differ
-        from one side to the other a kink lies between, and nothing follows.
+        Quotients with several steps are tried. One that agrees, and rounds little, is enough. One that does not tells
+        something if values lie on a line there, and by their gradients as well: otherwise a kink lies between.
         """
-        said, noise = sample.rows @ (self.scale * along), self.noise(sample)
-        differs, is_bent = torch.ones_like(said, dtype=torch.bool), torch.ones_like(said, dtype=torch.bool)
+        said, allowed = sample.rows @ (self.scale * along), self.allowed(sample.rows, along)
+        noise, is_measured = self.noise(sample), False
+        is_open, suspects = torch.ones_like(said, dtype=torch.bool), []
         for step in STEPS:
             ends = [self.value_beside(sample, sign * step * along)[entries] for sign in (1, -1)]
             ahead, behind = (ends[0] - sample.value) / step, (sample.value - ends[1]) / step
-            allowed = self.allowed(sample.rows, along) + noise / step
-            if bool((((ahead + behind) / 2 - said).abs() > allowed).any()):
-                noise = torch.maximum(noise, self.measured_noise(sample, along, entries))
-                allowed = self.allowed(sample.rows, along) + noise / step
-            differs &= ((ahead + behind) / 2 - said).abs() > allowed
-            if step < 1:
-                is_bent &= ~((ahead - behind).abs() <= 2 * allowed)
-            if not bool(differs.any()):
+            error = ((ahead + behind) / 2 - said).abs()
+            if not is_measured and bool((is_open & ~(error <= allowed + noise / step)).any()):
+                noise, is_measured = torch.maximum(noise, self.measured_noise(sample, along, entries)), True
+            within = allowed + noise / step
+            is_open &= ~((error <= within) & (noise / step <= allowed))
+            suspects.append((step, ~(error <= within) & ((ahead - behind).abs() <= 2 * within)))
+            if not bool(is_open.any()):
                 break
-        return differs & ~is_bent
+        wrong = torch.zeros_like(is_open)
+        for step, among in suspects:
+            wrong |= self.are_lines(sample, (step * along, -step * along), along, entries, among & is_open & ~wrong)
+        self.is_blurred |= bool((is_open & ~wrong & (noise / STEPS[0] > allowed)).any())
+        return wrong
 
     def slope_from_here(self, sample: Sample, entries: slice = slice(None)) -> Tensor:
-        """Which gradients at a sample are not the one-sided slopes of the values from the point to it."""
+        """Which gradients at a sample are not the one-sided slopes of the values from the point to it.
+
+        Where gradients change on the way, a kink lies beside the point, and nothing follows.
+        """
         said = sample.rows @ (self.scale * sample.place)
         error = (sample.value - self.program.value[entries] - said).abs()
         allowed = self.allowed(sample.rows, sample.place)
-        wrong = error > allowed + self.noise(sample)
+        off = ~(error <= allowed)
+        if not bool(off.any()):
+            return off
+        wrong = off & ~(error <= allowed + self.noise(sample))
         if bool(wrong.any()):
-            wrong &= error > allowed + 2 * self.measured_noise(sample, sample.place, entries)
-        return wrong
+            wrong &= ~(error <= allowed + 2 * self.measured_noise(sample, sample.place, entries))
+        self.is_blurred |= bool((off & ~wrong).any())
+        return self.are_lines(sample, [(part - 1) * sample.place for part in ON_THE_WAY], sample.place, entries, wrong)
+
+    def are_lines(
+        self, sample: Sample, places: Sequence[Tensor], along: Tensor, entries: slice, among: Tensor
+    ) -> Tensor:
+        """Those of some entries whose slope along a vector is at places beside a sample, by autograd, as there.
+
+        Values alone do not tell: quotients may agree across a sliver between kinks, as at the median of numbers.
+        """
+        said, allowed = sample.rows @ (self.scale * along), self.allowed(sample.rows, along)
+        same, first = among.clone(), entries.start or 0
+        for place in places:
+            chosen = same.nonzero()[:, 0]
+            if not len(chosen):
+                break
+            vector = self.program.inputs.rounded(sample.vector + self.scale * place)
+            if self.is_forward:
+                slopes = self.program.pushed(self.scale * along, vector)[first + chosen]
+            else:
+                tape = self.program.run(vector)
+                slopes = torch.stack([tape.row(first + entry) for entry in chosen.tolist()]) @ (self.scale * along)
+            same[chosen] = (slopes - said[chosen]).abs() <= 2 * allowed[chosen]
+        return same
 
     def value_beside(self, sample: Sample, place: Tensor) -> Tensor:
         return self.program.value_at(self.program.inputs.rounded(sample.vector + self.scale * place))

@@ -83,7 +83,7 @@ class Program:
             pairs = zip(self.inputs.copies(vector), self.inputs.shaped(tangent), strict=True)
             duals = [forward_ad.make_dual(each.detach(), along.to(each)) for each, along in pairs]
             tensors = [forward_ad.unpack_dual(each) for each in self.outputs_of(duals)]
-            return joined([torch.zeros_like(p) if t is None else t for p, t in tensors])
+            return joined([torch.zeros_like(p) if t is None else t.detach() for p, t in tensors])
 
     def columns(self, vector: Tensor | None = None) -> Tensor:
         """The Jacobian by forward mode."""
@@ -93,7 +93,7 @@ class Program:
             tangent = torch.zeros(self.inputs.size, dtype=torch.float64)
             tangent[entry] = weight
             found.append(self.pushed(tangent, vector) / weight)
-        return torch.stack(found, 1)
+        return torch.stack(found, 1) if found else torch.zeros(self.size, 0, dtype=torch.float64)
 
     def name(self, entry: int) -> str:
         """``output[0][1, 2]`` for an entry of the result."""

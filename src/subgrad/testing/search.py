@@ -113,13 +113,15 @@ def find_kinks(
             except hypothesis.errors.NoSuchExample:
                 break
             search.keep(start, entry)
-    return tuple(search.found.values())
+    return tuple(search.found.values())[:most]
 
 
 def _bounds(box: Any, dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor]]:
     is_one = (
         isinstance(box, tuple | list) and len(box) == 2 and all(isinstance(each, Tensor | int | float) for each in box)
     )
+    if not isinstance(box, tuple | list) or not box:
+        raise ValueError(f"box={box!r}: give (low, high) for each argument, numbers or tensors.")
     pairs = [box] if is_one else list(box)
     lows, highs = [], []
     for pair in pairs:
@@ -239,4 +241,5 @@ class _Search:
         agree = all(
             abs(float(row) - slope) <= LEAST * (1 + abs(slope)) for row, slope in zip(rows, slopes, strict=True)
         )
-        return (output, *((float(rows[0]), float(rows[1])) if agree else slopes))
+        left, right = map(float, rows) if agree else slopes
+        return output, left + 0.0, right + 0.0  # no -0

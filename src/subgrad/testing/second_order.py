@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from subgrad.testing.check import Check
-from subgrad.testing.complaint import Complaint, number
+from subgrad.testing.complaint import Complaint, number, vector
 from subgrad.testing.hull import Hull
 from subgrad.testing.inputs import Inputs
-from subgrad.testing.neighbourhood import Neighbourhood
+from subgrad.testing.neighbourhood import Neighbourhood, Sample
 from subgrad.testing.program import Program, nonconstant
 from subgrad.testing.responsible import responsible
+from subgrad.testing.tolerance import Tolerance
 from subgrad.testing.within_radius import PAIRS, random_place
 
 
@@ -38,7 +39,9 @@ def with_gradients(program: Program, grad_outputs: Any) -> tuple[Callable[..., A
             materialize_grads=True,
         )
 
-    return gradients, Inputs((*(each.detach() for each in program.inputs.tensors), *cotangents))
+    given = program.inputs
+    paths = [*(given.paths[k] for k in given.chosen), *(f"grad_outputs[{k}]" for k in range(len(cotangents)))]
+    return gradients, Inputs((*(each.detach() for each in given.tensors), *cotangents), paths)
 
 
 def _cotangents(program: Program, grad_outputs: Any) -> list[Tensor]:
@@ -53,10 +56,20 @@ def _cotangents(program: Program, grad_outputs: Any) -> list[Tensor]:
 
 
 class SecondOrder(Check):
-    """The derivative of a gradient."""
+    """The derivative of a gradient.
 
-    def within(self, share: float) -> Complaint | None:
-        around = self.around(share)
+    Attributes:
+        first: the function whose gradient that is.
+    """
+
+    def __init__(self, first: Program, second: Program, tolerance: Tolerance, is_forward: bool):
+        self.first = first
+        super().__init__(second, tolerance, is_forward)
+
+    def lines(self) -> tuple[str, ...]:
+        return responsible(self.program) or responsible(self.first)  # a gradient without a graph names nobody
+
+    def within(self, around: Neighbourhood, is_thorough: bool) -> Complaint | None:
         for _ in range(PAIRS):
             place = random_place(self.program)
             for sign in (1, -1):
@@ -64,14 +77,23 @@ class SecondOrder(Check):
                 wrong = around.slopes_around(sample, random_place(self.program)) | ~sample.rows.isfinite().all(1)
                 wrong &= sample.value.isfinite()
                 if bool(wrong.any()):
-                    entry = self.program.name(int(wrong.nonzero()[0]))
-                    what = f"The second derivative at a point nearby is not that of the gradient there: {entry}."
-                    return Complaint(what, (), responsible(self.program))
+                    return self.not_of_gradients(sample, int(wrong.nonzero()[0]))
         rows = torch.stack([each.rows for each in around.samples])
         allowed = self.tolerance.of(rows.abs().amax(0))
         outside = (self.rows < rows.amin(0) - allowed) | (self.rows > rows.amax(0) + allowed)
         complaints = (self.not_between(around, *place) for place in outside.nonzero().tolist())
         return next((each for each in complaints if each is not None), None)
+
+    def not_of_gradients(self, sample: Sample, entry: int) -> Complaint:
+        """About a second derivative at a point nearby."""
+        there = float(sample.value[entry])
+        facts = (
+            ("moved by", vector(sample.vector - self.program.here)),
+            ("second", f"{vector(sample.rows[entry])} is the derivative that autograd returns there"),
+            ("gradient", f"{float(self.program.value[entry]):.17g} at the point, {there:.17g} there"),
+        )
+        what = "The second derivative at a point nearby is not that of the gradient there."
+        return self.about(what, entry, range(self.program.inputs.size), *facts)
 
     def not_between(self, around: Neighbourhood, entry: int, column: int) -> Complaint | None:
         """One entry of the derivative against the same nearby."""
@@ -91,4 +113,4 @@ class SecondOrder(Check):
             ("returned", said),
             ("nearby", f"from {number(values.min())} to {number(values.max())}, within {number(around.radius)}"),
         )
-        return Complaint("A second derivative does not lie between those nearby.", facts, responsible(self.program))
+        return Complaint("A second derivative does not lie between those nearby.", facts, self.lines())

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.autograd.gradcheck import gradcheck, gradgradcheck
 
 from subgrad.apply.scopes import active
-from subgrad.testing.inputs import Inputs
+from subgrad.testing.inputs import Inputs, is_number
+from subgrad.torch_internals.transforms import pytree
 
 Function = Callable[..., Any]
 NUMBERS = {"eps": 1e-6, "atol": 1e-5, "rtol": 1e-3}
@@ -64,9 +65,14 @@ def besides_values_second(func: Function, inputs: Inputs, grad_outputs: Any, **o
 
 
 def _flat(func: Function, inputs: Inputs) -> tuple[Function, tuple[Tensor, ...]]:
-    """A function of the tensors that are differentiated alone, and these."""
+    """A function of the tensors that are differentiated alone, which returns a tuple of tensors; and these."""
     tensors = tuple(each.detach().clone().requires_grad_() for each in inputs.tensors)
-    return lambda *given: func(*inputs.arguments(given)), tensors
+
+    def flat(*given: Tensor) -> Tensor | tuple[Tensor, ...]:
+        found = func(*inputs.arguments(given))
+        return found if isinstance(found, Tensor) else tuple(filter(is_number, pytree.tree_leaves(found)))
+
+    return flat, tensors
 
 
 def _held(func: Function, tensors: tuple[Tensor, ...]) -> tuple[Function, tuple[Tensor, ...]]:
