@@ -143,12 +143,11 @@ def test_operands_that_are_broadcast_get_what_the_live_entries_send(name: str, d
     torch.testing.assert_close(gradient(dead, True), gradient(0.8, False))
 
 
-@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 4, 3)], ids=str)
-def test_normalisation_of_nothing_is_as_in_torch_under_vmap(shape: tuple[int, ...]) -> None:
+def test_normalisation_of_nothing_is_as_in_torch_under_vmap() -> None:
     def normal(x: Tensor) -> Tensor:
         return torch.nn.functional.group_norm(x, 1).sum()
 
-    x = torch.zeros(2, *shape, dtype=torch.float64)
+    x = torch.zeros(2, 0, 4, 3, dtype=torch.float64)
     wanted = torch.func.vmap(torch.func.grad(normal))(x)
     with subgrad.use("torch", strong_zero=True):
         assert torch.equal(torch.func.vmap(torch.func.grad(normal))(x), wanted)
