@@ -122,6 +122,37 @@ def test_finite_gradients_are_the_same_to_the_bit(op: str) -> None:
             assert torch.equal(one, other)
 
 
+BROADCAST = {
+    **{name: getattr(torch, name) for name in ("mul", "div", "pow", "atan2", "hypot", "logaddexp", "fmod", "ldexp")},
+    **{name: getattr(torch, name) for name in ("xlogy", "copysign", "remainder", "logaddexp2")},
+    "addcdiv": lambda a, b: torch.addcdiv(a, a, b, value=0.7),
+    "lerp": lambda a, b: torch.lerp(b, a, 0.3),
+}
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("dead", [math.inf, -math.inf, math.nan, 0.0, -1.0])
+@pytest.mark.parametrize("name", BROADCAST)
+def test_operands_that_are_broadcast_get_what_the_live_entries_send(name: str, dead: float, flipped: bool) -> None:
+    def gradient(entry: float, strong_zero: bool) -> Tensor:
+        x, other = at(0.6, 1.2, 0.9, entry, 1.4).requires_grad_(), at(0.7).requires_grad_()
+        with subgrad.use("torch", strong_zero=strong_zero):
+            out = BROADCAST[name](*((other, x) if flipped else (x, other)))
+        return torch.autograd.grad(out, (x, other), at(0.5, 1.5, 2.5, 0.0, 4.5))[1]
+
+    torch.testing.assert_close(gradient(dead, True), gradient(0.8, False))
+
+
+def test_normalisation_of_nothing_is_as_in_torch_under_vmap() -> None:
+    def normal(x: Tensor) -> Tensor:
+        return torch.nn.functional.group_norm(x, 1).sum()
+
+    x = torch.zeros(2, 0, 4, 3, dtype=torch.float64)
+    wanted = torch.func.vmap(torch.func.grad(normal))(x)
+    with subgrad.use("torch", strong_zero=True):
+        assert torch.equal(torch.func.vmap(torch.func.grad(normal))(x), wanted)
+
+
 def test_a_convention_says_that_it_has_strong_zeros() -> None:
     made = subgrad.Convention("min-norm", relu=1.0, strong_zero=True)
     assert eval(repr(made), {"Convention": subgrad.Convention}) == made

@@ -139,8 +139,9 @@ class GroupNorm(Reach):
     def dead_in(self, zero: Tensor, like: Tensor, name: str, given: Arguments) -> Tensor | None:
         if zero.ndim < 2 or like.ndim < 2:  # the weight of a channel
             return None
-        groups = all_along(zero.reshape(given["N"], given["group"], -1), [-1])
-        return groups.expand_as(like.reshape(given["N"], given["group"], -1)).reshape(like.shape)
+        groups = max(1, given["N"] * given["group"])  # reshape cannot tell how many are in each of none
+        zero = zero.reshape(given["N"], given["group"], zero.numel() // groups)
+        return all_along(zero, [-1]).expand(*zero.shape[:2], like.numel() // groups).reshape(like.shape)
 
     dead_out = dead_in
 

@@ -178,8 +178,11 @@ class Called:
         return pull(cotangent.to(value.dtype))[0]
 
     def _operand(self, node: Any, name: str) -> Tensor:
-        """An operand as the node has kept it; zeros for one that its derivative does not need."""
+        """An operand as the node has kept it, or its result; zeros for one that its derivative does not need."""
         found = self.kept[name] if name in self.kept else saved_operand(node, name)
+        if found is None and (self.name, name) == ("ldexp", "self"):
+            result, exponent = saved_operand(node, "result"), saved_operand(node, "other")
+            found = None if result is None or exponent is None else torch.ldexp(result, -exponent)
         if found is None:
             shape, dtype, device = self.likes[name]
             return torch.zeros(shape, dtype=dtype, device=device)
