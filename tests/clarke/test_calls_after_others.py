@@ -152,3 +152,26 @@ def test_degenerate_arguments_are_refused_in_every_call(kind: str) -> None:
         if kind != "cosine of short vectors":
             near = at + torch.eye(3) + 0.1 * torch.randn(3, 3, generator=generator, dtype=torch.float64)
             torch.testing.assert_close(gradient(near), torch.func.grad(program)(near))
+
+
+SINGULAR = {"one row twice the other": [[1.0, 2.0], [2.0, 4.0]], "zero": [[0.0, 0.0], [0.0, 0.0]]}
+
+
+@pytest.mark.parametrize("spelling", ["torch.det", "torch.linalg.det", "Tensor.det"])
+@pytest.mark.parametrize("kind", SINGULAR)
+def test_determinants_of_singular_matrices_have_their_adjugate(kind: str, spelling: str) -> None:
+    """Of which torch's reverse mode makes 0; also in a batch, and beside others in turn."""
+    det = {"torch.det": torch.det, "torch.linalg.det": torch.linalg.det, "Tensor.det": Tensor.det}[spelling]
+    matrix = torch.tensor(SINGULAR[kind], dtype=torch.float64)
+    (a, b), (c, d) = matrix.tolist()
+    adjugate = torch.tensor([[d, -c], [-b, a]], dtype=torch.float64)
+    gradient = subgrad.grad(lambda x: (det(x) * numbers(3.0, -2.0)).sum())
+    regular = torch.tensor([[1.0, 2.0], [3.0, 5.0]], dtype=torch.float64)
+    of_regular = torch.tensor([[5.0, -3.0], [-2.0, 1.0]], dtype=torch.float64)
+    for _ in range(2):
+        torch.testing.assert_close(
+            gradient(torch.stack([matrix, regular])), torch.stack([3 * adjugate, -2 * of_regular])
+        )
+        torch.testing.assert_close(
+            gradient(torch.stack([regular, regular])), torch.stack([3 * of_regular, -2 * of_regular])
+        )

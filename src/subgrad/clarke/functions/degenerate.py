@@ -26,6 +26,11 @@ def _is_deficient(A: Tensor) -> bool:  # noqa: N803
     return bool((torch.linalg.matrix_rank(A) < min(A.shape[-2:])).any())
 
 
+def _is_singular(A: Tensor) -> bool:  # noqa: N803
+    """Where torch's reverse mode may say 0: the gradient is made of the adjugate, which a matrix of less rank has too."""
+    return bool((torch.linalg.det(A) == 0).any())
+
+
 def _are_short(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> bool:
     """Whether norms are cut off, where torch keeps their derivative."""
     return any(bool((torch.linalg.vector_norm(each, dim=dim) <= eps).any()) for each in (x1, x2))
@@ -52,5 +57,6 @@ def where(is_degenerate: Callable[..., bool], names: tuple[str, ...], given: int
 DEGENERATE: dict[str, Handler] = {
     **dict.fromkeys(("qr", "linalg_qr"), where(_may_turn, ("A",), 1)),
     **dict.fromkeys(("pinverse", "linalg_pinv"), where(_is_deficient, ("A",), 1)),
+    **dict.fromkeys(("det", "linalg_det"), where(_is_singular, ("A",), 1)),
     "cosine_similarity": where(_are_short, ("x1", "x2", "dim", "eps"), 2),
 }
