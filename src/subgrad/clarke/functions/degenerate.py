@@ -27,7 +27,7 @@ def _is_deficient(A: Tensor) -> bool:  # noqa: N803
 
 
 def _is_singular(A: Tensor) -> bool:  # noqa: N803
-    """Where torch's reverse mode may say 0: the gradient is made of the adjugate, which a matrix of less rank has too."""
+    """Where torch's reverse mode may make 0 of the adjugate, which is the gradient."""
     return bool((torch.linalg.det(A) == 0).any())
 
 
