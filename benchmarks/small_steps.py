@@ -4,7 +4,7 @@
 
 Every contender is a process of its own, since kernels that a convention has registered stay; they take turns. Ratios
 are medians over turns to torch in a process without subgrad; a second process of the same kind shows the noise. "After"
-is the same code once the last ``use`` has ended.
+is the same code once the last ``use`` has ended. Times are those of a core, whoever else is on the machine.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def worker(contender: str, convention: str) -> None:
         name, count = json.loads(line)
         run = found[name]
         run()
-        begin = time.perf_counter()
+        begin = time.process_time()
         for _ in range(count):
             run()
-        print((time.perf_counter() - begin) / count, flush=True)
+        print((time.process_time() - begin) / count, flush=True)
 
 
 class Apart:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kernels.calls import DTYPES, assert_same_bits, cotangent
-from kernels.fronts import without_front
+from kernels.fronts import python_run_by, without_front
 from kernels.windows import ALL_POOLINGS, LARGE, LAYOUTS, input_of, pooled_with_indices
 from torch import Tensor
 
@@ -61,14 +61,14 @@ def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
     assert_same_bits(*(torch.autograd.grad(out, x, v)[0] for out in (found, own)))
 
 
-PLANES = [(1, 1), (3, 1), (1, 8), (2, 16), (1, 24), (5, 7)]
+PLANES = [(1, 1), (3, 1), (1, 8), (2, 16), (1, 24), (5, 7), (2, 20), (3, 12), (1, 3)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("planes", PLANES, ids=str)
 def test_however_many_planes_are_looked_at_together(planes: tuple[int, int], layout: str, dtype: torch.dtype) -> None:
-    """One by one, as they lie, or copied, sixteen of them or what there are."""
+    """One by one, as they lie, or copied, sixteen of them or what there are; the last some of which were done before."""
     for name in ALL_POOLINGS:
         x = input_of(name, dtype, "cpu", layout, planes=planes).requires_grad_()
         with subgrad.use("min-norm"):
@@ -108,3 +108,19 @@ def test_an_empty_batch_is_torchs_own() -> None:
         out = F.max_pool2d(x, 2)
     assert out.shape == (0, 3, 4, 4)
     assert torch.autograd.grad(out.sum(), x)[0].shape == x.shape
+
+
+def test_more_shapes_than_are_remembered() -> None:
+    """The first are forgotten, and graphs of theirs keep what their backward needs."""
+    kept = []
+    with subgrad.use("min-norm"):
+        for size in range(2, 302):
+            x = torch.zeros(1, 1, size, requires_grad=True)
+            kept.append((x, F.max_pool1d(x, 2), size // 2))
+            seen = python_run_by(lambda x=x: F.max_pool1d(x, 2))
+            assert not seen, (size, seen)
+    for x, out, windows in kept:
+        v = torch.arange(1.0, windows + 1).view_as(out)
+        wanted = torch.zeros(x.numel())
+        wanted[: 2 * windows] = v.flatten().repeat_interleave(2) / 2
+        assert torch.equal(torch.autograd.grad(out, x, v)[0].flatten(), wanted)
