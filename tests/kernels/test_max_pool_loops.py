@@ -68,7 +68,7 @@ PLANES = [(1, 1), (3, 1), (1, 8), (2, 16), (1, 24), (5, 7), (2, 20), (3, 12), (1
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("planes", PLANES, ids=str)
 def test_however_many_planes_are_looked_at_together(planes: tuple[int, int], layout: str, dtype: torch.dtype) -> None:
-    """One by one, as they lie, or copied, sixteen of them or what there are; the last some of which were done before."""
+    """One by one, as they lie, or copied, sixteen of them or what there are; some twice."""
     for name in ALL_POOLINGS:
         x = input_of(name, dtype, "cpu", layout, planes=planes).requires_grad_()
         with subgrad.use("min-norm"):
