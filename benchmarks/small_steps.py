@@ -4,7 +4,8 @@
 
 Every contender is a process of its own, since kernels that a convention has registered stay; they take turns. Ratios
 are medians over turns to torch in a process without subgrad; a second process of the same kind shows the noise. "After"
-is the same code once the last ``use`` has ended, "audited" with an audit behind it. Times are those of a core, whoever else is on the machine.
+is the same code once the last ``use`` has ended, "audited" with an audit behind it. Times are those of a core, whoever
+else is on the machine.
 """
 
 from __future__ import annotations

@@ -599,7 +599,7 @@ void pool(const Tensor& x, const Tensor& values, const Tensor& words, const std:
 // The input is needed for large windows alone.
 void spread(const std::optional<Tensor>& x, const Tensor& cotangents, const Tensor& words, const Tensor& gradient,
             const Windows& windows) {
-  const bool one_by_one = x && windows.channels == 1 && !windows.overlap();
+  const bool one_by_one = x && windows.channels == 1 && !windows.overlap() && windows.kernel[2] >= 8;
   with_types(windows, gradient, words, one_by_one, [&](auto entry, auto word, auto lanes) {
     using Scalar = decltype(entry);
     using Word = decltype(word);
