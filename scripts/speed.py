@@ -165,10 +165,10 @@ def slowest_poolings(record: Record) -> str:
     """Of many calls the ten that are slowest against torch's own, forward and backward together."""
     found = sorted(record["rows"], key=lambda each: -each["ratios"][2])
     mean = geometric_mean([each["ratios"][2] for each in found])
-    part = "With" if record["native"] else "Without"
+    part, most = "With" if record["native"] else "Without", found[0]["ratios"][2]
     return (
-        f"{part} the C++ part, {len(found)} calls. Forward and backward together take {mean:.2f} times as long as torch's in "
-        f"the geometric mean, and {found[0]['ratios'][2]:.2f} times at most; the ten slowest:\n\n{poolings(found[:10])}"
+        f"{part} the C++ part, {len(found)} calls. Forward and backward together take {mean:.2f} times as long as "
+        f"torch's in the geometric mean, and {most:.2f} times at most; the ten slowest:\n\n{poolings(found[:10])}"
     )
 
 
