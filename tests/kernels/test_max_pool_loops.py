@@ -102,6 +102,48 @@ def test_every_form_agrees_with_the_plain_rule_in_every_mode(name: str, layout: 
     torch.testing.assert_close(*seconds)
 
 
+@pytest.mark.parametrize("width", [2, 20], ids=["small", "large"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", [1, 3, 16, 20])
+def test_windows_that_reach_over_all_entries_are_torchs_own(channels: int, layout: str, width: int) -> None:
+    """Spread out, one has an entry before the first row and one behind the last."""
+    x = torch.randn(2, channels, 2, 2 * width).contiguous(memory_format=LAYOUTS[layout]).requires_grad_()
+
+    def pool() -> tuple[Tensor, Tensor]:
+        return F.max_pool2d(x, (2, width), (1, width), (1, 0), (3, 1), return_indices=True)  # pyright: ignore[reportReturnType]
+
+    own, chosen = pool()
+    assert bool((own == float("-inf")).all())
+    with subgrad.use("min-norm"):
+        found, indices = pool()
+    assert torch.equal(found, own)
+    assert torch.equal(indices, chosen)
+    (gradient,) = torch.autograd.grad(found, x, torch.randn(found.shape))  # torch's own would write beside its memory
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kernel", [(2, 2), (9, 4), (2, 20), (4, 9)], ids=str)
+@pytest.mark.parametrize("channels", [1, 3, 20])
+def test_windows_of_nothing_but_minus_infinity(channels: int, kernel: tuple[int, int], layout: str) -> None:
+    x = torch.full((2, channels, 18, 40), float("-inf"))
+    x[..., 0, 0] = 5.0
+    x = x.contiguous(memory_format=LAYOUTS[layout]).requires_grad_()
+    own, chosen = F.max_pool2d(x, kernel, return_indices=True)
+    with subgrad.use("min-norm"):
+        found, indices = F.max_pool2d(x, kernel, return_indices=True)
+    assert torch.equal(found, own)
+    v = torch.randn(own.shape)
+    (gradient,) = torch.autograd.grad(found, x, v)
+    shared = F.interpolate(v, scale_factor=kernel) / (kernel[0] * kernel[1])
+    wanted = torch.zeros_like(x)
+    wanted[..., : shared.shape[-2], : shared.shape[-1]] = shared
+    wanted[..., : kernel[0], : kernel[1]] = 0
+    wanted[..., 0, 0] = v[..., 0, 0]
+    torch.testing.assert_close(gradient, wanted)
+    assert torch.equal(indices, chosen)
+
+
 def test_an_empty_batch_is_torchs_own() -> None:
     x = torch.zeros(0, 3, 8, 8, requires_grad=True)
     with subgrad.use("min-norm"):

@@ -73,6 +73,11 @@ struct Windows {
   int64_t start(int64_t oz, int64_t oy, int64_t ox) const {
     return place(lines[0].start[oz], lines[1].start[oy], lines[2].start[ox]);
   }
+  // Where a window has its first entry, or would, as torch's own kernels say, if it has none: spread out, it may not.
+  int64_t first(int64_t oz, int64_t oy, int64_t ox) const {
+    const auto at = [&](int64_t dim, int64_t out) { return lines[dim].start[out] + lines[dim].first[out] * dilation[dim]; };
+    return place(at(0, oz), at(1, oy), at(2, ox));
+  }
   int64_t entries() const { return kernel[0] * kernel[1] * kernel[2]; }
   int64_t space() const { return sizes[0] * sizes[1] * sizes[2]; }
   int64_t windows() const { return outputs[0] * outputs[1] * outputs[2]; }
@@ -270,7 +275,8 @@ ALWAYS_INLINE void pool_small(const Windows& windows, const Planes<Scalar, LANES
         words.data[window * words.pitch + lane] = static_cast<Word>(found[lane] | counted(found[lane]) << entries);
       for (int64_t lane = 0; indices != nullptr && lane < LANES; ++lane)
         indices->data[window * indices->pitch + lane] =
-            windows.start(oz, oy, ox) + windows.offsets[found[lane] ? __builtin_ctz(found[lane]) : 0];
+            found[lane] ? windows.start(oz, oy, ox) + windows.offsets[__builtin_ctz(found[lane])]
+                        : windows.first(oz, oy, ox);
     }
   });
 }
@@ -328,8 +334,9 @@ struct Largest {
   ALWAYS_INLINE void join(const Largest& other) {
     FOR_LANES {
       const Number one = other.most[lane], before = most[lane];
-      const bool level = one == before, later = other.position[lane] > position[lane];
-      const bool leads = (one > before) | (count[lane] == 0) | ((one != one) & ((before == before) | later));
+      const bool some = other.count[lane] > 0, later = other.position[lane] > position[lane];
+      const bool level = some & (one == before);
+      const bool leads = some & ((one > before) | (count[lane] == 0) | ((one != one) & ((before == before) | later)));
       count[lane] = leads ? other.count[lane] : count[lane] + (level ? other.count[lane] : 0);
       position[lane] = leads | (level & !later) ? other.position[lane] : position[lane];
       most[lane] = leads ? one : before;
@@ -354,7 +361,7 @@ constexpr int64_t AT_ONCE = 8;  // entries of a window, so that none has to wait
 // Of one plane whose windows have long rows: they are looked at twice, sixteen entries at once.
 template <typename Number, typename Scalar>
 ALWAYS_INLINE auto in_rows(const Windows& windows, const Scalar* x, int64_t oz, int64_t oy, int64_t ox) {
-  constexpr int64_t LANES = Windows::LONG;
+  constexpr int64_t LANES = Windows::LONG;  // in one go
   Number best[LANES];
   int32_t nans[LANES] = {};
   std::fill(best, best + LANES, -std::numeric_limits<Number>::infinity());
@@ -382,7 +389,7 @@ ALWAYS_INLINE auto in_rows(const Windows& windows, const Scalar* x, int64_t oz, 
         found = static_cast<int32_t>(place + at);
     count += some_nan ? 0 : level;
   });
-  return Largest<Number, 1>{{static_cast<Number>(x[found])}, {count}, {found}};
+  return Largest<Number, 1>{{most}, {count}, {found}};
 }
 
 template <int64_t LANES, typename Scalar>
@@ -416,8 +423,10 @@ ALWAYS_INLINE void pool_large(const Windows& windows, const Planes<Scalar, LANES
       });
       for (int64_t other = 1; !overlap && other < AT_ONCE; ++other) found[0].join(found[other]);
       for (int64_t lane = 0; lane < LANES; ++lane) {
-        const int64_t position = found[0].position[lane];
-        values.data[window * values.pitch + lane] = x.data[position * x.pitch + lane];
+        const bool is_empty = found[0].count[lane] == 0;
+        const int64_t position = is_empty ? windows.first(oz, oy, ox) : found[0].position[lane];
+        values.data[window * values.pitch + lane] =
+            is_empty ? -std::numeric_limits<Scalar>::infinity() : x.data[position * x.pitch + lane];
         words.data[window * words.pitch + lane] = static_cast<int64_t>(found[0].count[lane]) << 32 | position;
         if (indices != nullptr) indices->data[window * indices->pitch + lane] = position;
       }
