@@ -1,6 +1,7 @@
 """Max-pooling whose tied entries share against torch's own, which picks one: forward and backward, by turns in one run.
 
 python benchmarks/max_pool.py --device cuda --json benchmarks/records/max_pool_h200.json
+python benchmarks/max_pool.py --json benchmarks/records/max_pool_cpu.json    one thread, seconds of a core
 python benchmarks/max_pool.py --device cuda --tiles    compares the tiles of the kernels
 """
 
@@ -22,6 +23,7 @@ from torch import Tensor
 
 import subgrad
 from subgrad.kernels import max_pool
+from subgrad.kernels.native import build
 
 Call = Callable[[Tensor], Tensor]
 # What ours may take of torch's time: forward, backward, and both together.
@@ -53,7 +55,7 @@ SHAPES = {
     ("cuda", "map"): [(32, 512, 20, 20)],
     ("cuda", "space"): [(16, 32, 16, 56, 56)],
     ("cpu", "line"): [(16, 64, 1024), (2, 4, 64)],
-    ("cpu", "image"): [(8, 16, 56, 56), (2, 3, 8, 8)],
+    ("cpu", "image"): [(8, 16, 56, 56), (2, 20, 37, 37), (2, 3, 8, 8)],
     ("cpu", "map"): [(2, 32, 20, 20)],
     ("cpu", "space"): [(2, 8, 8, 28, 28)],
 }
@@ -118,10 +120,10 @@ class Timed:
 
     def _measure(self, what: Callable[[], Any]) -> float:
         if self.device == "cpu":
-            begin = time.perf_counter()
+            begin = time.thread_time()  # seconds of a core, whoever else is on the machine
             for _ in range(self.repeats):
                 what()
-            return (time.perf_counter() - begin) * 1e3 / self.repeats
+            return (time.thread_time() - begin) * 1e3 / self.repeats
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(2_000_000)  # a millisecond, in which the host gets ahead
         begin.record()
@@ -198,6 +200,8 @@ def main() -> None:
     if options.json:
         machine = torch.cuda.get_device_name() if options.device == "cuda" else "CPU, 1 thread"
         record = {"machine": machine, "torch": str(torch.__version__), "command": " ".join(["python", *sys.argv])}
+        if options.device == "cpu":
+            record["native"] = build.is_used()
         options.json.write_text(json.dumps({**record, "limits": LIMITS[options.device], "rows": rows}, indent=1) + "\n")
 
 

@@ -4,7 +4,8 @@
 
 Every contender is a process of its own, since kernels that a convention has registered stay; they take turns. Ratios
 are medians over turns to torch in a process without subgrad; a second process of the same kind shows the noise. "After"
-is the same code once the last ``use`` has ended.
+is the same code once the last ``use`` has ended, "audited" with an audit behind it. Times are those of a core, whoever
+else is on the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-CONTENDERS = ("torch", "torch again", "not built", "not built, after", "built", "built, after")
+CONTENDERS = ("torch", "torch again", "not built", "not built, after", "built", "built, after", "built, audited")
+
+ANEW = "a Convention made anew"
 
 
 def programs() -> dict[str, Callable[[], Any]]:
@@ -53,8 +56,22 @@ def programs() -> dict[str, Callable[[], Any]]:
         for name, form in forms.items():
             found[f"{name}, {size}"] = lambda form=form, x=x, v=v: torch.autograd.grad(form(), x, v)
     x, v = torch.randn(16, requires_grad=True), torch.randn(16)
+    found[ANEW] = lambda: [torch.autograd.grad(x.clamp(-1, 1), x, v) for _ in range(17)]
     found["17 bounds in turn"] = lambda: [torch.autograd.grad(x.clamp(-1 - bound / 17, 1), x, v) for bound in range(17)]
     return found
+
+
+def anew(found: dict[str, Callable[[], Any]], convention: str) -> None:
+    """Of the program of this name every step has a convention of its own, though they are equal."""
+    import subgrad
+
+    step = found[ANEW]
+
+    def run() -> None:
+        with subgrad.use(subgrad.Convention(convention, relu=0.5)):
+            step()
+
+    found[ANEW] = run
 
 
 def worker(contender: str, convention: str) -> None:
@@ -66,8 +83,13 @@ def worker(contender: str, convention: str) -> None:
     if not contender.startswith("torch"):
         import subgrad
 
+        if contender.endswith("audited"):
+            with subgrad.audit():
+                found["perceptron"]()
         scope = subgrad.use(convention)
         scope.__enter__()
+        if not contender.endswith("after"):
+            anew(found, convention)
         for run in found.values():
             run()
         if contender.endswith("after"):
@@ -76,10 +98,10 @@ def worker(contender: str, convention: str) -> None:
         name, count = json.loads(line)
         run = found[name]
         run()
-        begin = time.perf_counter()
+        begin = time.process_time()
         for _ in range(count):
             run()
-        print((time.perf_counter() - begin) / count, flush=True)
+        print((time.process_time() - begin) / count, flush=True)
 
 
 class Apart:

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from subgrad.bench.measure import RIVALS, Benchmark
@@ -92,6 +93,8 @@ def section(name: str, record: Record) -> str:
         tables = audits(record["audits"])
     elif "costs" in record:
         tables = costs(record["costs"])
+    elif "native" in record:
+        tables = slowest_poolings(record)
     elif "limits" in record:
         tables = poolings(record["rows"])
     elif "rows" in record:
@@ -156,6 +159,17 @@ def models_of_others(measured: Sequence[Record]) -> str:
         for each in measured
     )
     return markdown(columns, rows)
+
+
+def slowest_poolings(record: Record) -> str:
+    """Of many calls the ten that are slowest against torch's own, forward and backward together."""
+    found = sorted(record["rows"], key=lambda each: -each["ratios"][2])
+    mean = geometric_mean([each["ratios"][2] for each in found])
+    part, most = "With" if record["native"] else "Without", found[0]["ratios"][2]
+    return (
+        f"{part} the C++ part, {len(found)} calls. Forward and backward together take {mean:.2f} times as long as "
+        f"torch's in the geometric mean, and {most:.2f} times at most; the ten slowest:\n\n{poolings(found[:10])}"
+    )
 
 
 def poolings(measured: Sequence[Record]) -> str:

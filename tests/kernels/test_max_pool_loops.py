@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kernels.calls import DTYPES, assert_same_bits, cotangent
-from kernels.fronts import without_front
+from kernels.fronts import python_run_by, without_front
 from kernels.windows import ALL_POOLINGS, LARGE, LAYOUTS, input_of, pooled_with_indices
 from torch import Tensor
 
@@ -61,14 +61,14 @@ def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
     assert_same_bits(*(torch.autograd.grad(out, x, v)[0] for out in (found, own)))
 
 
-PLANES = [(1, 1), (3, 1), (1, 8), (2, 16), (1, 24), (5, 7)]
+PLANES = [(1, 1), (3, 1), (1, 8), (2, 16), (1, 24), (5, 7), (2, 20), (3, 12), (1, 3)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("planes", PLANES, ids=str)
 def test_however_many_planes_are_looked_at_together(planes: tuple[int, int], layout: str, dtype: torch.dtype) -> None:
-    """One by one, as they lie, or copied, sixteen of them or what there are."""
+    """One by one, as they lie, or copied, sixteen of them or what there are; some twice."""
     for name in ALL_POOLINGS:
         x = input_of(name, dtype, "cpu", layout, planes=planes).requires_grad_()
         with subgrad.use("min-norm"):
@@ -102,9 +102,67 @@ def test_every_form_agrees_with_the_plain_rule_in_every_mode(name: str, layout: 
     torch.testing.assert_close(*seconds)
 
 
+@pytest.mark.parametrize("width", [2, 20], ids=["small", "large"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", [1, 3, 16, 20])
+def test_windows_that_reach_over_all_entries_are_torchs_own(channels: int, layout: str, width: int) -> None:
+    """Spread out, one has an entry before the first row and one behind the last."""
+    x = torch.randn(2, channels, 2, 2 * width).contiguous(memory_format=LAYOUTS[layout]).requires_grad_()
+
+    def pool() -> tuple[Tensor, Tensor]:
+        return F.max_pool2d(x, (2, width), (1, width), (1, 0), (3, 1), return_indices=True)  # pyright: ignore[reportReturnType]
+
+    own, chosen = pool()
+    assert bool((own == float("-inf")).all())
+    with subgrad.use("min-norm"):
+        found, indices = pool()
+    assert torch.equal(found, own)
+    assert torch.equal(indices, chosen)
+    (gradient,) = torch.autograd.grad(found, x, torch.randn(found.shape))  # torch's own would write beside its memory
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kernel", [(2, 2), (9, 4), (2, 20), (4, 9)], ids=str)
+@pytest.mark.parametrize("channels", [1, 3, 20])
+def test_windows_of_nothing_but_minus_infinity(channels: int, kernel: tuple[int, int], layout: str) -> None:
+    x = torch.full((2, channels, 18, 40), float("-inf"))
+    x[..., 0, 0] = 5.0
+    x = x.contiguous(memory_format=LAYOUTS[layout]).requires_grad_()
+    own, chosen = F.max_pool2d(x, kernel, return_indices=True)
+    with subgrad.use("min-norm"):
+        found, indices = F.max_pool2d(x, kernel, return_indices=True)
+    assert torch.equal(found, own)
+    v = torch.randn(own.shape)
+    (gradient,) = torch.autograd.grad(found, x, v)
+    shared = F.interpolate(v, scale_factor=kernel) / (kernel[0] * kernel[1])
+    wanted = torch.zeros_like(x)
+    wanted[..., : shared.shape[-2], : shared.shape[-1]] = shared
+    wanted[..., : kernel[0], : kernel[1]] = 0
+    wanted[..., 0, 0] = v[..., 0, 0]
+    torch.testing.assert_close(gradient, wanted)
+    assert torch.equal(indices, chosen)
+
+
 def test_an_empty_batch_is_torchs_own() -> None:
     x = torch.zeros(0, 3, 8, 8, requires_grad=True)
     with subgrad.use("min-norm"):
         out = F.max_pool2d(x, 2)
     assert out.shape == (0, 3, 4, 4)
     assert torch.autograd.grad(out.sum(), x)[0].shape == x.shape
+
+
+def test_more_shapes_than_are_remembered() -> None:
+    """The first are forgotten, and graphs of theirs keep what their backward needs."""
+    kept = []
+    with subgrad.use("min-norm"):
+        for size in range(2, 302):
+            x = torch.zeros(1, 1, size, requires_grad=True)
+            kept.append((x, F.max_pool1d(x, 2), size // 2))
+            seen = python_run_by(lambda x=x: F.max_pool1d(x, 2))
+            assert not seen, (size, seen)
+    for x, out, windows in kept:
+        v = torch.arange(1.0, windows + 1).view_as(out)
+        wanted = torch.zeros(x.numel())
+        wanted[: 2 * windows] = v.flatten().repeat_interleave(2) / 2
+        assert torch.equal(torch.autograd.grad(out, x, v)[0].flatten(), wanted)

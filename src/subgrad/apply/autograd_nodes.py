@@ -44,6 +44,7 @@ __all__ = [
     "overwritten",
     "same",
     "through",
+    "valued",
 ]
 
 
@@ -146,3 +147,24 @@ def below_autograd(function: Callable[..., Any], *args: Any) -> Any:
     """Call without derivatives at this level; outer levels of `torch.func` keep theirs (`detach` would cut all)."""
     with values():
         return function(*args)
+
+
+def valued(derivative: Tensor, value: Tensor) -> Tensor:
+    """The derivative of one tensor with the value of another."""
+    # Cut off before it enters: compiled autograd cannot take None for the gradient of what has one.
+    return through(_Valued, derivative, alias(value))
+
+
+class _Valued(Gate):
+    @staticmethod
+    def forward(ctx: Any, derivative: Tensor, value: Tensor) -> Tensor:
+        with outer_levels():
+            return alias(value)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
+        return cotangent, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Tensor:
+        return tangent.clone()

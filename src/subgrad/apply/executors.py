@@ -1,7 +1,7 @@
 """Who runs a call under a convention: an ordered list, of which the first that accepts a call runs all like it.
 
 ``use`` and the kernels in `dispatch.py` know nothing of them, and they know nothing of each other. To add one is to
-write a class with `accepts` and `run`, and to name it in the list.
+write a class with `accepts`, and `gains` if it is faster, and to name it in the list.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Executor(Protocol):
     def gains(self, op: str, key: str) -> bool:
         """Whether it is better than torch's own kernel where that gives the same gradient, for some calls: else an
         operator of which torch gives all elements needs no kernel of ours, which would cost time."""
-        ...
+        return False
 
 
 EXECUTORS: list[Executor] = []  # in the order in which they are asked; filled when `subgrad` is imported

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.autograd_nodes import Gate, alias, below_autograd, outer_levels, overwritten, through
+from subgrad.apply.autograd_nodes import below_autograd, overwritten, valued
 from subgrad.apply.torch_compile import guards
 from subgrad.kinks.overloads import overload
 
@@ -47,7 +47,7 @@ def kernel(op: str, form: str, original: Callable[..., Any]) -> Callable[..., An
             return original(keyset, *args, **kwargs)
         given = ([each.clone() for each in args[0]], *args[1:]) if is_written else args
         values = below_autograd(functional, *given)
-        found = [through(_Valued, *each) for each in zip(values, _one_by_one(op, *given), strict=True)]
+        found = [valued(*each) for each in zip(_one_by_one(op, *given), values, strict=True)]
         if not is_written:
             return found
         for each, result in zip(args[0], found, strict=True):
@@ -67,20 +67,3 @@ def _one_by_one(op: str, tensors: Sequence[Tensor], others: Any = None) -> list[
             for each, other in zip(tensors, others, strict=True)
         ]
     return [overload(op)(each, other) for each, other in zip(tensors, others, strict=True)]
-
-
-class _Valued(Gate):
-    """A value with the derivative of another tensor."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, derivative: Tensor) -> Tensor:
-        with outer_levels():
-            return alias(value)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor]:
-        return None, cotangent
-
-    @staticmethod
-    def jvp(ctx: Any, _: Any, tangent: Tensor) -> Tensor:
-        return tangent.clone()

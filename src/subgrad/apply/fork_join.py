@@ -32,7 +32,7 @@ from subgrad.apply.autograd_nodes import (
     through,
 )
 from subgrad.apply.call import Arguments, Call
-from subgrad.apply.executors import Run
+from subgrad.apply.executors import Executor, Run
 from subgrad.apply.plan import Choice, Plan
 from subgrad.kinks.overloads import overload
 from subgrad.torch_internals.autograd import forward_level
@@ -42,7 +42,7 @@ from subgrad.torch_internals.transforms import is_wrapper_subclass
 Native = Callable[[Arguments], Any]
 
 
-class ForkJoin:
+class ForkJoin(Executor):
     """Any operator, on any device."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
@@ -53,9 +53,6 @@ class ForkJoin:
         needs_value = len(call.op.operands) > 1 or any(choice.singular for choice in plan.choices)
         run = partial(_run, plan.choices, operands, needs_value)
         return partial(_in_place, run) if call.in_place else lambda call: run(call, call.native)
-
-    def gains(self, op: str, key: str) -> bool:
-        return False
 
 
 def _run(choices: list[Choice], operands: list[str], needs_value: bool, call: Call, native: Native) -> Tensor:

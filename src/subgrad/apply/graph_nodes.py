@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from subgrad.torch_internals.autograd import forward_class_of
+from subgrad.torch_internals.autograd import forward_class_of, next_sequence_nr, sequence_nr
 
 
 def nodes(tensors: Sequence[Tensor]) -> list[Any]:
@@ -43,3 +43,26 @@ def _is_of_torch(node: Any) -> bool:
     if found:
         _of_torch.add(type(node))
     return found
+
+
+# Some of them an operator with rows has made, where its derivative is somebody's `torch.autograd.Function`: nothing is
+# known of the kinks inside such functions otherwise, and they are met with caution.
+_MARK = "subgrad_has_rows"
+
+
+def marked(run: Callable[[], Any]) -> Any:
+    """Run a call, and mark the nodes it makes."""
+    before = next_sequence_nr()
+    out = run()
+    ahead = [out.grad_fn] if isinstance(out, Tensor) else []
+    while ahead:
+        node = ahead.pop()
+        if node is not None and sequence_nr(node) >= before:
+            if forward_class_of(node) is not None:
+                setattr(node, _MARK, True)
+            ahead += [following for following, _ in node.next_functions]
+    return out
+
+
+def is_marked(node: Any) -> bool:
+    return getattr(node, _MARK, False)

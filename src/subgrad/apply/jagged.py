@@ -8,22 +8,19 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.call import Call
-from subgrad.apply.executors import Run
+from subgrad.apply.executors import Executor, Run
 from subgrad.apply.plan import Plan
 from subgrad.kinks.overloads import overload
 from subgrad.torch_internals.tensors import ragged_dim
 
 
-class Jagged:
+class Jagged(Executor):
     def accepts(self, plan: Plan, call: Call) -> Run | None:
         tensors = _tensors(call)
         if plan.is_native or all(tensor.layout is torch.strided and not tensor.is_nested for tensor in tensors):
             return None
         is_refused = call.in_place or call.op.is_joint
         return _refuse if is_refused else _on_values
-
-    def gains(self, op: str, key: str) -> bool:
-        return False
 
 
 def _on_values(call: Call) -> Tensor:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from subgrad.apply.call import Call
-from subgrad.apply.executors import Run
+from subgrad.apply.executors import Executor, Run
 from subgrad.apply.plan import Plan
 
 
-class Native:
+class Native(Executor):
     def accepts(self, plan: Plan, call: Call) -> Run | None:
         return Call.native if plan.is_native else None
-
-    def gains(self, op: str, key: str) -> bool:
-        return False

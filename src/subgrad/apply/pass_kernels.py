@@ -17,7 +17,7 @@ from torch import Tensor
 
 from subgrad.apply import dispatch
 from subgrad.apply.current_pass import KEY, NAME, here
-from subgrad.apply.marked_nodes import marked
+from subgrad.apply.graph_nodes import marked
 from subgrad.apply.operators import Operator, exists
 from subgrad.apply.torch_compile import guards
 from subgrad.kinks.overloads import is_torchs, namespace, overload, qualified

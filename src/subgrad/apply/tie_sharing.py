@@ -15,15 +15,15 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import (
     Gate,
-    alias,
     are_known_absent,
     below_autograd,
     outer_levels,
     same,
     through,
+    valued,
 )
 from subgrad.apply.call import Arguments, Call
-from subgrad.apply.executors import Run
+from subgrad.apply.executors import Executor, Run
 from subgrad.apply.fork_join import Native
 from subgrad.apply.plan import Plan
 from subgrad.apply.tied_windows import in_windows
@@ -35,7 +35,7 @@ from subgrad.torch_internals.dispatcher import disable_autocast
 Repair = Callable[[Native, Arguments], Any]
 
 
-class TieSharing:
+class TieSharing(Executor):
     """Operators of which tied entries share."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
@@ -43,9 +43,6 @@ class TieSharing:
             return None
         # Torch's own composite calls the operator, which then comes here.
         return _run if call.form == call.op.op else Call.native
-
-    def gains(self, op: str, key: str) -> bool:
-        return False
 
 
 def _run(call: Call) -> Any:
@@ -134,7 +131,7 @@ def over_prefixes(native: Native, arguments: Arguments) -> Any:
         return values, indices
     total = _running_sum(torch.where(hits, x, 0), runs, dim)
     means = torch.where(count > 1, total / count.clamp(min=1), values)
-    return _valued(means, values), indices
+    return valued(means, values), indices
 
 
 def _running_sum(x: Tensor, runs: Tensor, dim: int) -> Tensor:
@@ -146,28 +143,6 @@ def _running_sum(x: Tensor, runs: Tensor, dim: int) -> Tensor:
         x = torch.cat([x.narrow(dim, 0, step), here + torch.where(together, earlier, 0)], dim)
         step *= 2
     return x
-
-
-def _valued(derivative: Tensor, value: Tensor) -> Tensor:
-    # Cut off before it enters: compiled autograd cannot take None for the gradient of what has one.
-    return through(_Valued, derivative, alias(value))
-
-
-class _Valued(Gate):
-    """The derivative of one tensor with the value of another."""
-
-    @staticmethod
-    def forward(ctx: Any, derivative: Tensor, value: Tensor) -> Tensor:
-        with outer_levels():
-            return alias(value)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
-        return cotangent, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Tensor:
-        return tangent.clone()
 
 
 # Where torch returns no element at all.
@@ -188,7 +163,7 @@ def in_segments(native: Native, arguments: Arguments) -> Any:
         return values
     total = native({**arguments, "data": torch.where(hits, data, 0), "reduce": "sum", "initial": None})
     means = torch.where(count > 1, total / count, values)
-    return _valued(torch.where(constant, 0, means), values)
+    return valued(torch.where(constant, 0, means), values)
 
 
 def _segment_hits(values: Tensor, arguments: Arguments) -> Tensor:
@@ -212,7 +187,7 @@ def largest_distances(pairs_of: Callable[[Arguments], Tensor]) -> Repair:
         if are_known_absent(ties):
             return values
         norms = torch.linalg.vector_norm(differences, inf, dim=-1)
-        return _valued(torch.where(ties, norms, values), values)
+        return valued(torch.where(ties, norms, values), values)
 
     return repair
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from subgrad.apply import corner_scan, window_scan
+from subgrad.apply import scans
 from subgrad.apply.autograd_nodes import is_readable
 from subgrad.apply.operators import Operator
 from subgrad.apply.pass_kernels import PassCall
@@ -170,7 +170,7 @@ def _at_corners(corners: Corners, x: Tensor, ulps: int) -> Found:
 
 def _equal(x: Tensor, numbers: tuple[float, ...]) -> Sequence[Tensor]:
     """How many entries equal each of some numbers."""
-    counts = corner_scan.count_at(x, numbers)
+    counts = scans.count_at(x, numbers)
     if counts is not None:
         return [counts]
     if x.numel() <= PIECE:
@@ -246,7 +246,7 @@ def _total(counts: list[Tensor]) -> Tensor:
 
 def _in_one_pass(arguments: Mapping[str, Any]) -> tuple[int, Tensor] | None:
     """Windows and tied ones, where a kernel of ours looks at all of them at once."""
-    shortcut, x = window_scan.for_windows(), arguments["self"]
+    shortcut, x = scans.for_windows, arguments["self"]
     tied = None if shortcut is None else shortcut.ties(x, arguments)
     if tied is None:
         return None

@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from subgrad.apply.graph_nodes import nodes, not_of_torch
-from subgrad.apply.marked_nodes import is_marked
+from subgrad.apply.graph_nodes import is_marked, nodes, not_of_torch
 from subgrad.apply.operators import Operator
 from subgrad.kinks import KINKS
 from subgrad.kinks.sets import Jump

@@ -1,6 +1,6 @@
 """Fast: torch's own fused kernels and bit masks, where they give the chosen gradient to the bit."""
 
-from subgrad.apply import corner_scan, dispatch, executors, window_scan
+from subgrad.apply import dispatch, executors, scans
 from subgrad.kernels.compiled_mask import CompiledMask
 from subgrad.kernels.cpu_mask import CpuMask
 from subgrad.kernels.cuda_bitmask import CudaBitmask, set_packed
@@ -15,6 +15,5 @@ __all__ = ["set_front", "set_packed"]
 
 # Asked before those that `dispatch` names: torch's own kernel, and the general rules.
 executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuMask(), CompiledMask()]
-window_scan.offer_for_windows(OnCuda())
-corner_scan.offer_for_corners(count_at)
+scans.for_windows, scans.for_corners = OnCuda(), count_at
 dispatch.fast_paths.append(fast_paths)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import Gate, alias, below_autograd, laid_out, outer_levels, overwritten, through
 from subgrad.apply.call import Call
-from subgrad.apply.executors import Run
+from subgrad.apply.executors import Executor, Run
 from subgrad.apply.plan import Plan
 from subgrad.apply.torch_compile import guards
 from subgrad.kernels.zero_one_mask import ZeroOneMask, masked
@@ -21,7 +21,7 @@ from subgrad.kinks.overloads import overload
 from subgrad.torch_internals.autograd import forward_level
 
 
-class CompiledMask:
+class CompiledMask(Executor):
     """See `Executor`."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
@@ -29,9 +29,6 @@ class CompiledMask:
             return None
         found = masked(plan, call) if call.arguments["self"].layout is torch.strided else None
         return found and partial(_run, found.mask, call.arguments.get(found.second, found.low), found.high)
-
-    def gains(self, op: str, key: str) -> bool:
-        return False
 
 
 def _run(mask: ZeroOneMask, low: Tensor | float, high: float, call: Call) -> Any:

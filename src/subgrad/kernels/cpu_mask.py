@@ -14,7 +14,7 @@ import torch
 
 from subgrad.apply.autograd_nodes import is_memory, overwritten
 from subgrad.apply.call import Call
-from subgrad.apply.executors import Run
+from subgrad.apply.executors import Executor, Run
 from subgrad.apply.plan import Plan
 from subgrad.kernels.zero_one_mask import ZeroOneMask, masked
 from subgrad.torch_internals.autograd import below_autograd_and_views as values
@@ -24,7 +24,7 @@ CLAMPS = ("clamp", "clamp_min", "clamp_max")
 _let_through = torch.ops.aten.threshold_backward.default
 
 
-class CpuMask:
+class CpuMask(Executor):
     """See `Executor`. For operators of which torch has no second derivative."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
@@ -40,9 +40,6 @@ class CpuMask:
             if not is_memory(place) or place.dtype is not x.dtype or place.device != x.device:
                 return None
         return partial(_run, getattr(torch, op.partition(".")[0]), found.mask, position, found.low, found.high)
-
-    def gains(self, op: str, key: str) -> bool:
-        return False
 
 
 def _run(function: Any, mask: ZeroOneMask, position: int, low: float, high: float, call: Call) -> Any:

@@ -18,7 +18,7 @@ _MOST = 2  # places
 
 
 def count_at(x: Tensor, places: Sequence[float], together: bool) -> Tensor | None:
-    """See `apply.corner_scan`."""
+    """See `ForCorners`."""
     if not 0 < len(places) <= _MOST or x.dtype not in DTYPES or not x.numel():
         return None
     if not is_readable(x) or not is_dense(x) or triton_kernels() is None:

@@ -16,18 +16,12 @@ from subgrad.apply.call import Call
 from subgrad.apply.plan import Plan
 from subgrad.kernels.piecewise import ONE, STRAIGHT, ZERO, Coding, Straight, coding_of, only_given, rows_between
 
-# By whether an entry on the kink, and one above it, pass (an entry below does the opposite of the latter).
+# By whether an entry on the kink, and one above it, pass, or are blocked (one below does the opposite of the latter).
 _PASSES: dict[tuple[bool, bool], Callable[..., Tensor]] = {
     (False, True): torch.gt,
     (True, True): torch.ge,
     (False, False): torch.lt,
     (True, False): torch.le,
-}
-_IS_BLOCKED: dict[tuple[bool, bool], Callable[..., Tensor]] = {
-    (False, True): torch.le,
-    (True, True): torch.lt,
-    (False, False): torch.ge,
-    (True, False): torch.gt,
 }
 
 
@@ -63,13 +57,12 @@ class ZeroOneMask:
     def compare(self, x: Tensor, low: Tensor | float, high: float, out: Tensor | None = None) -> Tensor:
         """Who passes, or who does not; as ones and zeros where that is written into numbers."""
         _, on_low, between, on_high, above, nan = self.passes
-        table = _IS_BLOCKED if nan else _PASSES
-        mask = table[on_low, between](x, low, out=out)
+        mask = _PASSES[on_low != nan, between != nan](x, low, out=out)
         if between == above:  # there is one corner
             return mask
         # Between two corners both must hold for the narrower side, either for the wider one.
         both = between != nan
-        other = table[on_high, above](x, high, out=None if out is None else torch.empty_like(out))
+        other = _PASSES[on_high != nan, above != nan](x, high, out=None if out is None else torch.empty_like(out))
         if out is None:
             return torch.logical_and(mask, other) if both else torch.logical_or(mask, other)
         # The same for ones and zeros, and vectorised.

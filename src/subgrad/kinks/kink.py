@@ -135,7 +135,9 @@ class Table:
     """
 
     def __init__(self, kinks: tuple[Kink, ...]):
-        self._kinks = kinks
+        self._kinks: tuple[Kink, ...] = ()
+        self._by_name: dict[str, list[Kink]] = {}
+        self.add(kinks)
 
     def __iter__(self) -> Iterator[Kink]:
         return iter(self._kinks)
@@ -146,17 +148,19 @@ class Table:
     def __getitem__(self, operator: str) -> tuple[Kink, ...]:
         """Those of one overload (``"clamp.Tensor"``) or of all overloads of an operator (``"clamp"``, ``"clip"``)."""
         name = ALIASES.get(operator, operator)
-        found = tuple(kink for kink in self if name in (kink.op, kink.name))
+        found = self._by_name.get(name) or [kink for kink in self if kink.op == name]
         if not found:
             raise KeyError(unknown("operator", operator, [*self.names, *ALIASES]))
-        return found
+        return tuple(found)
 
     def __contains__(self, operator: object) -> bool:
         return any(ALIASES.get(operator, operator) in (kink.op, kink.name) for kink in self)  # type: ignore[arg-type]
 
     def add(self, kinks: tuple[Kink, ...]) -> None:
-        """Further rows, of an operator that has none yet."""
+        """Further rows."""
         self._kinks = (*self._kinks, *kinks)
+        for kink in kinks:
+            self._by_name.setdefault(kink.name, []).append(kink)
 
     @property
     def added(self) -> tuple[Kink, ...]:
@@ -166,7 +170,7 @@ class Table:
     @property
     def names(self) -> tuple[str, ...]:
         """The operators as users name them, in the order of the table."""
-        return tuple(dict.fromkeys(kink.name for kink in self))
+        return tuple(self._by_name)
 
     @property
     def overloads(self) -> tuple[str, ...]:

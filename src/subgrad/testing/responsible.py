@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from subgrad.apply.current_pass import running
-from subgrad.apply.graph_nodes import nodes, not_of_torch
-from subgrad.apply.marked_nodes import is_marked
+from subgrad.apply.graph_nodes import is_marked, nodes, not_of_torch
 from subgrad.audit.modules import Modules
 from subgrad.audit.recording import Recording
 from subgrad.audit.result import Row

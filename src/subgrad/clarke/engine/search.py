@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.graph_nodes import nodes, not_of_torch
-from subgrad.apply.marked_nodes import is_marked
+from subgrad.apply.graph_nodes import is_marked, nodes, not_of_torch
 from subgrad.clarke.engine.by_rules import Search, check_decided
 from subgrad.clarke.engine.certificate import (
     SMALL,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import window_scan
+from subgrad.apply import scans
 from subgrad.apply.autograd_nodes import Gate, alias, through
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, tangent, values, with_tangent
@@ -43,8 +43,8 @@ class Pooled(Selection):
     def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return True if tol > 0 else self.met(call, _native(call))
 
-    def _shortcut(self) -> window_scan.ForWindows | None:
-        return window_scan.for_windows() if self.windows_of is regular else None
+    def _shortcut(self) -> scans.ForWindows | None:
+        return scans.for_windows if self.windows_of is regular else None
 
     def decide(self, call: PassCall, at: Decide) -> tuple[Tensor | None, Tensor]:
         x, moved = call.arguments["self"], tangent(call.arguments["self"])

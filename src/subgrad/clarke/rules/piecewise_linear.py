@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import corner_scan
+from subgrad.apply import scans
 from subgrad.apply.autograd_nodes import Gate, through
 from subgrad.apply.operators import operator
 from subgrad.apply.pass_kernels import PassCall
@@ -101,7 +101,7 @@ def _on_corners(x: Tensor, corners: tuple[float, ...], tol: float) -> list[Tenso
     if x.is_cpu:  # the nearest entry is found faster there than all that lie on a corner; nan may hide one
         return [~(((x - place) if place else x).abs().amin() > tol) for place in corners]
     if tol == 0 and len(corners) > 1:  # for one it takes as long to launch as torch's two operators do
-        count = corner_scan.count_at(x, corners, together=True)
+        count = scans.count_at(x, corners, together=True)
         if count is not None:
             return [count]
     return [(x == place if tol == 0 else (x - place).abs() <= tol).any() for place in corners]

@@ -73,6 +73,11 @@ struct Windows {
   int64_t start(int64_t oz, int64_t oy, int64_t ox) const {
     return place(lines[0].start[oz], lines[1].start[oy], lines[2].start[ox]);
   }
+  // Where a window has its first entry, or would, as torch's own kernels say, if it has none: spread out, it may not.
+  int64_t first(int64_t oz, int64_t oy, int64_t ox) const {
+    const auto at = [&](int64_t dim, int64_t out) { return lines[dim].start[out] + lines[dim].first[out] * dilation[dim]; };
+    return place(at(0, oz), at(1, oy), at(2, ox));
+  }
   int64_t entries() const { return kernel[0] * kernel[1] * kernel[2]; }
   int64_t space() const { return sizes[0] * sizes[1] * sizes[2]; }
   int64_t windows() const { return outputs[0] * outputs[1] * outputs[2]; }
@@ -86,7 +91,40 @@ struct Windows {
         work(start(oz, oy, ox) + place(i * dilation[0], j * dilation[1], first * dilation[2]), size);
   }
 
-  bool overlap() const { return outputs[2] * kernel[2] > sizes[2]; }
+  // Whether columns are looked at once for several windows: worth it where these overlap by half, and have several rows.
+  bool overlap() const { return kernel[0] * kernel[1] > 1 && 2 * outputs[2] * kernel[2] > 3 * sizes[2]; }
+  // Whether a gradient of zeros is no longer so for some planes, or is a copy.
+  template <int64_t LANES>
+  bool must_be_cleared(int64_t plane) const {
+    return !are_side_by_side<LANES>() || plane % channels % LANES != 0;
+  }
+
+  // Of one plane, whole in memory.
+  static constexpr int64_t LONG = 16;
+  bool has_long_rows() const {
+    const auto& row = lines[2];
+    for (size_t window = 0; window < row.start.size(); ++window)
+      if (row.end[window] - row.first[window] < LONG) return false;
+    return channels == 1 && !overlap() && dilation[2] == 1;
+  }
+
+  // Blocks of planes that lie side by side in memory: channels that come last. The last block of an image has some
+  // planes of the one before once more, unless it comes out even, and so must follow it.
+  template <int64_t LANES>
+  bool are_side_by_side() const {
+    return LANES == 1 || channels >= LANES;
+  }
+  template <int64_t LANES>
+  int64_t blocks() const {
+    if (!are_side_by_side<LANES>()) return (planes + LANES - 1) / LANES;
+    return planes / channels * ((channels + LANES - 1) / LANES);
+  }
+  template <int64_t LANES>
+  int64_t first_plane(int64_t block) const {
+    if (!are_side_by_side<LANES>()) return block * LANES;
+    const int64_t of_image = (channels + LANES - 1) / LANES;
+    return block / of_image * channels + std::min(block % of_image * LANES, channels - LANES);
+  }
 
   template <typename Work>
   ALWAYS_INLINE void for_rows_of_windows(Work work) const {
@@ -101,9 +139,13 @@ template <typename Number, int64_t LANES>
 class Planes {
  public:
   Planes(const Number* tensor, const Windows& windows, int64_t places)
-      : tensor_(const_cast<Number*>(tensor)), channels_(windows.channels), planes_(windows.planes), places_(places) {
-    pitch = is_itself() ? channels_ : LANES;
-    if (!is_itself()) copy_.resize((places + TILE - 1) / TILE * TILE * LANES);
+      : tensor_(const_cast<Number*>(tensor)),
+        channels_(windows.channels),
+        planes_(windows.planes),
+        places_(places),
+        is_itself_(windows.are_side_by_side<LANES>()) {
+    pitch = is_itself_ ? channels_ : LANES;
+    if (!is_itself_) copy_.resize((places + TILE - 1) / TILE * TILE * LANES);
   }
 
   Number* data = nullptr;
@@ -113,7 +155,7 @@ class Planes {
   // compiled once for a type, not once for every loop that needs them.
   ALWAYS_INLINE void take(int64_t plane) {
     plane_ = plane;
-    data = is_itself() ? start(plane) : copy_.data();
+    data = is_itself_ ? start(plane) : copy_.data();
   }
 
   __attribute__((noinline)) void load() {
@@ -139,7 +181,6 @@ class Planes {
  private:
   static constexpr int64_t TILE = 16;
 
-  bool is_itself() const { return LANES == 1 || channels_ % LANES == 0; }
   Number* start(int64_t plane) const { return tensor_ + plane / channels_ * channels_ * places_ + plane % channels_; }
 
   // Square by square, most of them with numbers that are known when this is compiled.
@@ -148,7 +189,7 @@ class Planes {
     const int64_t lanes = std::min(LANES, planes_ - plane_);
     Number* memory[LANES];
     for (int64_t lane = 0; lane < lanes; ++lane) memory[lane] = start(plane_ + lane);
-    for (int64_t place = 0; !is_itself() && place < places_; place += TILE) {
+    for (int64_t place = 0; !is_itself_ && place < places_; place += TILE) {
       Number* const copy = data + place * LANES;
       const int64_t places = std::min(TILE, places_ - place);
       if (lanes == LANES && places == TILE && channels_ == 1) work(memory, copy, 1, LANES, TILE);
@@ -159,6 +200,7 @@ class Planes {
 
   Number* tensor_;
   int64_t channels_, planes_, places_, plane_ = 0;
+  bool is_itself_;
   std::vector<Number> copy_;
 };
 
@@ -199,13 +241,12 @@ ALWAYS_INLINE void look_along(const Windows& windows, const Planes<Scalar, 1>& x
 template <int64_t LANES, typename Scalar, typename Word>
 ALWAYS_INLINE void pool_small(const Windows& windows, const Planes<Scalar, LANES>& x,
                               const Planes<Scalar, LANES>& values, const Planes<Word, LANES>& words,
-                              const Planes<int64_t, LANES>* indices) {
+                              const Planes<int64_t, LANES>* indices, std::vector<at::opmath_type<Scalar>>& best,
+                              std::vector<Bits>& bits) {
   using Number = at::opmath_type<Scalar>;
   const Line &planes = windows.lines[0], &rows = windows.lines[1], &row = windows.lines[2];
   const auto &kernel = windows.kernel, &outputs = windows.outputs;
   const int64_t entries = windows.entries();
-  std::vector<Number> best(outputs[2] * LANES);
-  std::vector<Bits> bits(outputs[2] * LANES);
   windows.for_rows_of_windows([&](int64_t oz, int64_t oy, int64_t window) INLINED {
     std::fill(best.begin(), best.end(), -std::numeric_limits<Number>::infinity());
     std::fill(bits.begin(), bits.end(), Bits(0));
@@ -218,9 +259,10 @@ ALWAYS_INLINE void pool_small(const Windows& windows, const Planes<Scalar, LANES
               look_along(windows, x, oz, oy, k, number, best.data(), bits.data());
               continue;
             }
+          const int64_t line = windows.place(planes.start[oz], rows.start[oy], windows.offsets[number]);
           for (int64_t ox = 0; ox < outputs[2]; ++ox) {
             if (!row.has(ox, k)) continue;
-            const Scalar* at = x.data + (windows.start(oz, oy, ox) + windows.offsets[number]) * x.pitch;
+            const Scalar* at = x.data + (line + row.start[ox]) * x.pitch;
             FOR_LANES look(static_cast<Number>(at[lane]), Bits(1) << number, best[ox * LANES + lane],
                            bits[ox * LANES + lane]);
           }
@@ -233,7 +275,8 @@ ALWAYS_INLINE void pool_small(const Windows& windows, const Planes<Scalar, LANES
         words.data[window * words.pitch + lane] = static_cast<Word>(found[lane] | counted(found[lane]) << entries);
       for (int64_t lane = 0; indices != nullptr && lane < LANES; ++lane)
         indices->data[window * indices->pitch + lane] =
-            windows.start(oz, oy, ox) + windows.offsets[found[lane] ? __builtin_ctz(found[lane]) : 0];
+            found[lane] ? windows.start(oz, oy, ox) + windows.offsets[__builtin_ctz(found[lane])]
+                        : windows.first(oz, oy, ox);
     }
   });
 }
@@ -291,8 +334,9 @@ struct Largest {
   ALWAYS_INLINE void join(const Largest& other) {
     FOR_LANES {
       const Number one = other.most[lane], before = most[lane];
-      const bool level = one == before, later = other.position[lane] > position[lane];
-      const bool leads = (one > before) | (count[lane] == 0) | ((one != one) & ((before == before) | later));
+      const bool some = other.count[lane] > 0, later = other.position[lane] > position[lane];
+      const bool level = some & (one == before);
+      const bool leads = some & ((one > before) | (count[lane] == 0) | ((one != one) & ((before == before) | later)));
       count[lane] = leads ? other.count[lane] : count[lane] + (level ? other.count[lane] : 0);
       position[lane] = leads | (level & !later) ? other.position[lane] : position[lane];
       most[lane] = leads ? one : before;
@@ -314,13 +358,47 @@ struct Largest {
 
 constexpr int64_t AT_ONCE = 8;  // entries of a window, so that none has to wait for the one before
 
+// Of one plane whose windows have long rows: they are looked at twice, sixteen entries at once.
+template <typename Number, typename Scalar>
+ALWAYS_INLINE auto in_rows(const Windows& windows, const Scalar* x, int64_t oz, int64_t oy, int64_t ox) {
+  constexpr int64_t LANES = Windows::LONG;  // in one go
+  Number best[LANES];
+  int32_t nans[LANES] = {};
+  std::fill(best, best + LANES, -std::numeric_limits<Number>::infinity());
+  windows.for_rows(oz, oy, ox, [&](int64_t place, int64_t size) INLINED {
+    for (int64_t at = 0; at < size; at += LANES) {
+      const Scalar* const entries = x + place + std::min(at, size - LANES);  // some of them once more
+      FOR_LANES {
+        const Number entry = static_cast<Number>(entries[lane]);
+        best[lane] = entry > best[lane] ? entry : best[lane];
+        nans[lane] |= entry != entry;
+      }
+    }
+  });
+  const Number most = *std::max_element(best, best + LANES);
+  const bool some_nan = *std::max_element(nans, nans + LANES) > 0;
+  int32_t count = some_nan, found = -1;
+  windows.for_rows(oz, oy, ox, [&](int64_t place, int64_t size) INLINED {
+    int32_t level = 0;
+    for (int64_t at = 0; at < size; ++at) {
+      const Number entry = static_cast<Number>(x[place + at]);
+      level += some_nan ? entry != entry : entry == most;
+    }
+    for (int64_t at = 0; level > 0 && (some_nan || found < 0) && at < size; ++at)
+      if (some_nan ? x[place + at] != x[place + at] : static_cast<Number>(x[place + at]) == most)
+        found = static_cast<int32_t>(place + at);
+    count += some_nan ? 0 : level;
+  });
+  return Largest<Number, 1>{{most}, {count}, {found}};
+}
+
 template <int64_t LANES, typename Scalar>
 ALWAYS_INLINE void pool_large(const Windows& windows, const Planes<Scalar, LANES>& x,
                               const Planes<Scalar, LANES>& values, const Planes<int64_t, LANES>& words,
                               const Planes<int64_t, LANES>* indices) {
   using Number = at::opmath_type<Scalar>;
   const Line &planes = windows.lines[0], &rows = windows.lines[1], &row = windows.lines[2];
-  const bool overlap = windows.overlap();
+  const bool overlap = windows.overlap(), in_long_rows = LANES == 1 && windows.has_long_rows();
   std::vector<Largest<Number, LANES>> columns(overlap ? windows.sizes[2] : 0);
   windows.for_rows_of_windows([&](int64_t oz, int64_t oy, int64_t window) INLINED {
     // Neighbouring windows that overlap share what is found in columns.
@@ -337,14 +415,18 @@ ALWAYS_INLINE void pool_large(const Windows& windows, const Planes<Scalar, LANES
       for (auto& each : found) each.clear();
       for (int64_t k = row.first[ox]; overlap && k < row.end[ox]; ++k)
         found[0].join(columns[row.start[ox] + k * windows.dilation[2]]);
-      if (!overlap) windows.for_rows(oz, oy, ox, [&](int64_t place, int64_t size) INLINED {
+      if constexpr (LANES == 1)
+        if (in_long_rows) found[0] = in_rows<Number>(windows, x.data, oz, oy, ox);
+      if (!overlap && !in_long_rows) windows.for_rows(oz, oy, ox, [&](int64_t place, int64_t size) INLINED {
         for (int64_t k = 0; k < size; ++k, place += windows.dilation[2])
           found[k % AT_ONCE].look(x.data + place * x.pitch, static_cast<int32_t>(place));
       });
       for (int64_t other = 1; !overlap && other < AT_ONCE; ++other) found[0].join(found[other]);
       for (int64_t lane = 0; lane < LANES; ++lane) {
-        const int64_t position = found[0].position[lane];
-        values.data[window * values.pitch + lane] = x.data[position * x.pitch + lane];
+        const bool is_empty = found[0].count[lane] == 0;
+        const int64_t position = is_empty ? windows.first(oz, oy, ox) : found[0].position[lane];
+        values.data[window * values.pitch + lane] =
+            is_empty ? -std::numeric_limits<Scalar>::infinity() : x.data[position * x.pitch + lane];
         words.data[window * words.pitch + lane] = static_cast<int64_t>(found[0].count[lane]) << 32 | position;
         if (indices != nullptr) indices->data[window * indices->pitch + lane] = position;
       }
@@ -409,11 +491,14 @@ struct Forward {
     Planes<Scalar, LANES> from(x, windows, windows.space()), to(values, windows, out);
     Planes<Word, LANES> kept(words, windows, out);
     Planes<int64_t, LANES> chosen(indices, windows, indices == nullptr ? 0 : out);
-    for (int64_t plane = begin * LANES; plane < std::min(end * LANES, windows.planes); plane += LANES) {
+    std::vector<at::opmath_type<Scalar>> best(windows.outputs[2] * LANES);  // of a row of windows
+    std::vector<Bits> bits(windows.outputs[2] * LANES);
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t plane = windows.first_plane<LANES>(block);
       from.take(plane), to.take(plane), kept.take(plane), chosen.take(plane);
       from.load();
       if constexpr (sizeof(Word) == 8) pool_large<LANES>(windows, from, to, kept, indices ? &chosen : nullptr);
-      else pool_small<LANES>(windows, from, to, kept, indices ? &chosen : nullptr);
+      else pool_small<LANES>(windows, from, to, kept, indices ? &chosen : nullptr, best, bits);
       to.store(), kept.store();
       if (indices != nullptr) chosen.store();
     }
@@ -433,10 +518,12 @@ struct Backward {
     Planes<Scalar, LANES> from(x, windows, x == nullptr ? 0 : in), given(cotangents, windows, out);
     Planes<Scalar, LANES> to(gradient, windows, in);
     Planes<Word, LANES> kept(words, windows, out);
-    for (int64_t plane = begin * LANES; plane < std::min(end * LANES, windows.planes); plane += LANES) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t plane = windows.first_plane<LANES>(block);
       from.take(plane), given.take(plane), kept.take(plane), to.take(plane);
       given.load(), kept.load();
-      for (int64_t place = 0; place < in; ++place) std::fill_n(to.data + place * to.pitch, LANES, Scalar(0));
+      if (windows.must_be_cleared<LANES>(plane))
+        for (int64_t place = 0; place < in; ++place) std::fill_n(to.data + place * to.pitch, LANES, Scalar(0));
       if constexpr (sizeof(Word) == 8) {
         if (some_tie_in<LANES>(kept, out)) from.load();  // else nothing asks for entries
         spread_large<LANES>(windows, from, given, kept, to);
@@ -453,19 +540,30 @@ void run(const Job& job, int64_t begin, int64_t end) {
   job(begin, end);
 }
 
-#define FOR_FLOATS(Job, Word, LANES) \
-  FOR_EACH_MACHINE void run(const Job<float, Word, LANES>& job, int64_t begin, int64_t end) { job(begin, end); }
-#define FOR_WORDS(Job, LANES)     \
-  FOR_FLOATS(Job, int16_t, LANES) \
-  FOR_FLOATS(Job, int32_t, LANES) \
-  FOR_FLOATS(Job, int64_t, LANES)
-FOR_WORDS(Forward, 16)
-FOR_WORDS(Forward, 8)
-FOR_WORDS(Backward, 16)
-FOR_WORDS(Backward, 8)
-FOR_FLOATS(Backward, int64_t, 1)
+#define FOR_JOB(Job, Number, Word, LANES) \
+  FOR_EACH_MACHINE void run(const Job<Number, Word, LANES>& job, int64_t begin, int64_t end) { job(begin, end); }
+#define FOR_WORDS(Number, LANES)            \
+  FOR_JOB(Forward, Number, int16_t, LANES)  \
+  FOR_JOB(Forward, Number, int32_t, LANES)  \
+  FOR_JOB(Forward, Number, int64_t, LANES)  \
+  FOR_JOB(Backward, Number, int16_t, LANES) \
+  FOR_JOB(Backward, Number, int32_t, LANES) \
+  FOR_JOB(Backward, Number, int64_t, LANES)
+#define FOR_ROWS(Number)               \
+  FOR_JOB(Forward, Number, int64_t, 1) \
+  FOR_JOB(Backward, Number, int64_t, 1)
+FOR_WORDS(float, 16)
+FOR_WORDS(float, 8)
+FOR_WORDS(double, 8)
+FOR_WORDS(at::BFloat16, 16)
+FOR_WORDS(at::Half, 16)
+FOR_ROWS(float)
+FOR_ROWS(double)
+FOR_ROWS(at::BFloat16)
+FOR_ROWS(at::Half)
+#undef FOR_ROWS
 #undef FOR_WORDS
-#undef FOR_FLOATS
+#undef FOR_JOB
 
 // What is done gets the types of entries and of words, and how many planes are to be done at once: one, which is never
 // copied, where there are so few, or they are so large, that copies would be larger than all the rest.
@@ -475,9 +573,11 @@ void with_types(const Windows& windows, const Tensor& entries, const Tensor& wor
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, entries.scalar_type(), "max_pool", [&] {
     const auto with_word = [&](auto word) {
       if (one_by_one || are_few) return work(scalar_t(), word, std::integral_constant<int64_t, 1>());
-      if constexpr (std::is_same_v<scalar_t, float>)
-        if (windows.channels % 16 == 8) return work(scalar_t(), word, std::integral_constant<int64_t, 8>());
-      work(scalar_t(), word, std::integral_constant<int64_t, 16>());
+      if constexpr (sizeof(scalar_t) == 8) return work(scalar_t(), word, std::integral_constant<int64_t, 8>());
+      else if constexpr (sizeof(scalar_t) == 4)
+        if ((windows.channels >= 8 && windows.channels < 16) || windows.planes <= 8)
+          return work(scalar_t(), word, std::integral_constant<int64_t, 8>());
+      if constexpr (sizeof(scalar_t) < 8) work(scalar_t(), word, std::integral_constant<int64_t, 16>());
     };
     if (words.scalar_type() == at::kShort) with_word(int16_t());
     else if (words.scalar_type() == at::kInt) with_word(int32_t());
@@ -487,13 +587,15 @@ void with_types(const Windows& windows, const Tensor& entries, const Tensor& wor
 
 template <int64_t LANES, typename Job>
 void in_parallel(const Windows& windows, const Job& job) {
-  const int64_t blocks = (windows.planes + LANES - 1) / LANES, grain = 1 + (1 << 14) / (windows.space() * LANES);
-  at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) { run(job, begin, end); });
+  const bool is_even = !windows.are_side_by_side<LANES>() || windows.channels % LANES == 0;
+  const int64_t together = is_even ? 1 : windows.channels / LANES + 1, groups = windows.blocks<LANES>() / together;
+  const int64_t grain = 1 + (1 << 14) / (windows.space() * LANES * together);
+  at::parallel_for(0, groups, grain, [&](int64_t begin, int64_t end) { run(job, begin * together, end * together); });
 }
 
 void pool(const Tensor& x, const Tensor& values, const Tensor& words, const std::optional<Tensor>& indices,
           const Windows& windows) {
-  with_types(windows, x, words, false, [&](auto entry, auto word, auto lanes) {
+  with_types(windows, x, words, words.scalar_type() == at::kLong && windows.has_long_rows(), [&](auto entry, auto word, auto lanes) {
     using Scalar = decltype(entry);
     using Word = decltype(word);
     int64_t* const chosen = indices ? indices->mutable_data_ptr<int64_t>() : nullptr;
@@ -506,10 +608,11 @@ void pool(const Tensor& x, const Tensor& values, const Tensor& words, const std:
 // The input is needed for large windows alone.
 void spread(const std::optional<Tensor>& x, const Tensor& cotangents, const Tensor& words, const Tensor& gradient,
             const Windows& windows) {
-  const bool one_by_one = x && windows.channels == 1 && !windows.overlap();  // rows of a window are long enough
+  const bool one_by_one = x && windows.channels == 1 && !windows.overlap() && windows.kernel[2] >= 8;
   with_types(windows, gradient, words, one_by_one, [&](auto entry, auto word, auto lanes) {
     using Scalar = decltype(entry);
     using Word = decltype(word);
+    if (windows.are_side_by_side<lanes()>()) gradient.zero_();
     const Scalar* const entries = x ? x->const_data_ptr<Scalar>() : nullptr;
     const Backward<Scalar, Word, lanes()> job{windows, entries, cotangents.const_data_ptr<Scalar>(),
                                               words.const_data_ptr<Word>(), gradient.mutable_data_ptr<Scalar>()};

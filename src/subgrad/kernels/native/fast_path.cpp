@@ -431,14 +431,21 @@ bool is_plain_cuda(const Tensor& tensor) {
 }
 
 // Max-pooling of one shape, whose tied entries share: see `max_pool.py`. By kernels, or by loops over windows.
-struct Pooling {
+struct Pooling : torch::CustomClassHolder {
   std::optional<std::pair<Compiled, Compiled>> kernels;
-  const pooling::Windows* windows;
-  bool is_small;
+  std::optional<pooling::Windows> windows;
+  bool is_small = false;
   std::vector<int64_t> sizes, out;
-  at::MemoryFormat format;
-  c10::ScalarType dtype, word;
-  PyObject* in_python;
+  at::MemoryFormat format = at::MemoryFormat::Contiguous;
+  c10::ScalarType dtype = c10::ScalarType::Undefined, word = dtype;
+  PyObject* in_python = nullptr;
+
+  // Freed with the last graph that needs it, in any thread.
+  ~Pooling() override {
+    if (!Py_IsInitialized()) return;
+    py::gil_scoped_acquire gil;
+    Py_XDECREF(in_python);
+  }
 
   void pool(const Tensor& x, const Tensor& values, const Tensor& words, const std::optional<Tensor>& indices) const {
     if (kernels) return kernels->first({x, values, words, words}, 0);
@@ -452,7 +459,8 @@ struct Pooling {
 };
 
 struct Pooled : torch::autograd::Function<Pooled> {
-  static variable_list forward(AutogradContext* context, const Tensor& x, const Pooling* pooling, bool with_indices) {
+  static variable_list forward(AutogradContext* context, const Tensor& x, const c10::intrusive_ptr<Pooling>& pooling,
+                               bool with_indices) {
     at::AutoDispatchBelowAutograd guard;
     const auto options = x.options().memory_format(pooling->format);
     const Tensor values = at::empty(pooling->out, options);
@@ -463,7 +471,7 @@ struct Pooled : torch::autograd::Function<Pooled> {
     pooling->pool(entries, values, words, indices);
     context->save_for_backward({words, pooling->is_small ? Tensor() : entries});
     context->saved_data["origin"] = Origin::of(x);
-    context->saved_data["pooling"] = reinterpret_cast<int64_t>(pooling);  // which is never given back
+    context->saved_data["pooling"] = IValue::make_capsule(pooling);
     context->set_materialize_grads(false);
     if (!indices) return {values};
     context->mark_non_differentiable({*indices});
@@ -474,7 +482,7 @@ struct Pooled : torch::autograd::Function<Pooled> {
     const auto saved = context->get_saved_variables();
     const Tensor words = saved[0], x = saved[1], cotangent = cotangents[0];
     if (!cotangent.defined()) return variable_list(3);
-    const auto& pooling = *reinterpret_cast<const Pooling*>(context->saved_data["pooling"].toInt());
+    const auto& pooling = static_cast<const Pooling&>(*context->saved_data["pooling"].toCapsule());
     const auto is_plain = pooling.kernels ? is_plain_cuda : is_plain_cpu;
     if (!at::GradMode::is_enabled() && is_plain(cotangent) && is_plain(words) &&
         cotangent.scalar_type() == pooling.dtype) {
@@ -527,6 +535,8 @@ struct Kind {
     has_dimensions = tensor.dim() > 0;
     if (with_sizes) sizes_and_strides.emplace(tensor.sizes().vec(), tensor.strides().vec());
   }
+
+  void forget_sizes() { sizes_and_strides.reset(); }
 
   // Not of symbols, which have no value yet.
   static bool is_known(const IValue& value) {
@@ -582,7 +592,7 @@ struct Answer {
   int place = -1;  // which argument is the kink, if it is a tensor
   bool is_clamp = false;  // whether the value is an entry held within the range that passes
   bool has_second = false;  // whether second derivatives are zeros, as torch's own, and not missing
-  const Pooling* pooling = nullptr;
+  c10::intrusive_ptr<Pooling> pooling;
   int64_t smallest = 0, below = INT64_MAX;  // entries
 
   bool is_for(const Tensor& x) const { return smallest <= x.numel() && x.numel() < below; }
@@ -730,7 +740,7 @@ class FastPath {
 
   // The planner's answer to a call of a new kind; null where it raises, as the kernel in Python then does.
   std::shared_ptr<const Answer> asked(c10::ArrayRef<IValue> args) {
-    if (!std::all_of(args.begin(), args.end(), Kind::is_known) || (pools_ && is_full())) return nullptr;
+    if (!std::all_of(args.begin(), args.end(), Kind::is_known)) return nullptr;
     py::gil_scoped_acquire gil;
     const py::object convention = conventions.around();
     std::shared_ptr<const Answer> answer;
@@ -749,6 +759,9 @@ class FastPath {
       return nullptr;
     }
     if (!answer->is_for(args[0].toTensor())) return nullptr;
+    if (answer->kernel) {  // whatever the sizes are
+      for (Kind& each : kinds) each.forget_sizes();
+    }
     std::optional<Known> forgotten;  // freed last: what Python does then must not meet the lock
     std::lock_guard<std::mutex> held(mutex_);
     if (known_.size() >= MOST) {
@@ -765,12 +778,6 @@ class FastPath {
     if (value.isInt()) return py::int_(value.toInt());
     if (value.isBool()) return py::bool_(value.toBool());
     return value.isIntList() ? py::object(py::cast(value.toIntVector())) : py::none();
-  }
-
-  // What is pooled is known for good: a backward may ask for it at any time.
-  bool is_full() {
-    std::lock_guard<std::mutex> held(mutex_);
-    return known_.size() >= MOST;
   }
 
   bool is_answered(const Answer& answer, DispatchKeySet keys, Stack* stack) const {
@@ -835,21 +842,18 @@ class FastPath {
   std::vector<Known> known_;
 };
 
-// What `max_pool.py` says of calls of one kind; kept for good, since a backward may come at any time.
-const Pooling* pooling_of(const Tensor& x, const py::object& kernels, const py::object& windows, bool is_small,
-                          const std::vector<int64_t>& out, bool channels_last, const Tensor& word,
-                          py::object in_python) {
+// What `max_pool.py` says of calls of one kind.
+c10::intrusive_ptr<Pooling> pooling_of(const Tensor& x, const py::object& kernels, const py::object& windows,
+                                       bool is_small, const std::vector<int64_t>& out, bool channels_last,
+                                       const Tensor& word, py::object in_python) {
   const auto last = x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
-  auto* made = new Pooling{std::nullopt,
-                           nullptr,
-                           is_small,
-                           x.sizes().vec(),
-                           out,
-                           channels_last ? last : at::MemoryFormat::Contiguous,
-                           x.scalar_type(),
-                           word.scalar_type(),
-                           in_python.release().ptr()};
-  if (x.is_cpu()) made->windows = new pooling::Windows(windows.cast<const pooling::Windows&>());
+  auto made = c10::make_intrusive<Pooling>();
+  made->is_small = is_small;
+  made->sizes = x.sizes().vec(), made->out = out;
+  made->format = channels_last ? last : at::MemoryFormat::Contiguous;
+  made->dtype = x.scalar_type(), made->word = word.scalar_type();
+  made->in_python = in_python.release().ptr();
+  if (x.is_cpu()) made->windows = windows.cast<const pooling::Windows&>();
   else made->kernels.emplace(Compiled::of(kernels.cast<py::tuple>()[0]), Compiled::of(kernels.cast<py::tuple>()[1]));
   return made;
 }
