@@ -22,6 +22,7 @@ from subgrad.apply.fork_join import ForkJoin
 from subgrad.apply.jagged import Jagged
 from subgrad.apply.native import Native
 from subgrad.apply.operators import Operator, operator, overload_of
+from subgrad.apply.other_elements import SLOPES, OtherElements
 from subgrad.apply.plan import may_change
 from subgrad.apply.scopes import active
 from subgrad.apply.strong_zero import kernels as strong_zero
@@ -37,13 +38,13 @@ from subgrad.torch_internals.dispatcher import DispatchKey, is_key_included, unc
 from subgrad.torch_internals.settings import jit_set_profiling_mode
 from subgrad.torch_internals.transforms import let_numbers_be_wrapped
 
-executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), ForkJoin()))
+executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), OtherElements(), ForkJoin()))
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
 KEYS = tuple(f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS))
 STRONG_ZERO_KEYS = tuple(f"Autograd{each}" for each in ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "PrivateUse1"))
-OPERATORS = tuple(operator(op) for op in (*KINKS.entrywise, *REPAIRS))
+OPERATORS = tuple(operator(op) for op in dict.fromkeys((*KINKS.entrywise, *REPAIRS, *SLOPES)))
 # Those that are not torch's, and their own kernels by key.
 ADDED: dict[Operator, dict[str, Callable[..., Any]]] = {}
 

@@ -134,7 +134,7 @@ def over_prefixes(native: Native, arguments: Arguments) -> Any:
         return values, indices
     total = _running_sum(torch.where(hits, x, 0), runs, dim)
     means = torch.where(count > 1, total / count.clamp(min=1), values)
-    return _valued(means, values), indices
+    return valued(means, values), indices
 
 
 def _running_sum(x: Tensor, runs: Tensor, dim: int) -> Tensor:
@@ -148,7 +148,8 @@ def _running_sum(x: Tensor, runs: Tensor, dim: int) -> Tensor:
     return x
 
 
-def _valued(derivative: Tensor, value: Tensor) -> Tensor:
+def valued(derivative: Tensor, value: Tensor) -> Tensor:
+    """The value of one tensor with the derivative of another."""
     # Cut off before it enters: compiled autograd cannot take None for the gradient of what has one.
     return through(_Valued, derivative, alias(value))
 
@@ -188,7 +189,7 @@ def in_segments(native: Native, arguments: Arguments) -> Any:
         return values
     total = native({**arguments, "data": torch.where(hits, data, 0), "reduce": "sum", "initial": None})
     means = torch.where(count > 1, total / count, values)
-    return _valued(torch.where(constant, 0, means), values)
+    return valued(torch.where(constant, 0, means), values)
 
 
 def _segment_hits(values: Tensor, arguments: Arguments) -> Tensor:
@@ -212,7 +213,7 @@ def largest_distances(pairs_of: Callable[[Arguments], Tensor]) -> Repair:
         if are_known_absent(ties):
             return values
         norms = torch.linalg.vector_norm(differences, inf, dim=-1)
-        return _valued(torch.where(ties, norms, values), values)
+        return valued(torch.where(ties, norms, values), values)
 
     return repair
 

@@ -1,0 +1,62 @@
+"""Record what other frameworks return at kinks, in their own spellings, and write docs/frameworks.md from that.
+
+python scripts/record_frameworks.py             # ask the newest of each, in environments of their own; some minutes
+python scripts/record_frameworks.py jax mlx     # some of them
+python scripts/record_frameworks.py --page      # the page alone, from what is recorded
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+from zlib import crc32
+
+from environments import ROOT
+from frameworks_page import write_page
+
+from subgrad.survey.frameworks import PACKAGES, Answers, Case, Returned, cases, measure, parsed
+
+RECORDED = ROOT / "tests" / "recorded" / "frameworks"
+
+
+def signature(case: Case) -> int:
+    """What tells a case: the record is of other calls where it differs."""
+    given = {name: case[name] for name in ("operator", "arguments", "differentiated", "cotangent")}
+    return crc32(json.dumps(given, sort_keys=True).encode())
+
+
+def row(case: Case, found: dict[str, Returned]) -> dict[str, Any]:
+    return {"of": signature(case), "operator": case["operator"], "spellings": {k: _plain(v) for k, v in found.items()}}
+
+
+def _plain(returned: Returned) -> dict[str, Any]:
+    """Without what there is none of; forward mode only where it returns something else."""
+    given = {name: each for name, each in asdict(returned).items() if each is not None}
+    if repr(given.get("forward")) == repr(given.get("reverse")) and "reverse" in given:
+        given["forward"] = "same"
+    return given
+
+
+def write(answers: Answers) -> None:
+    lines = [json.dumps(row(case, dict(found))) for case, found in zip(cases(), answers.cases, strict=True)]
+    head = json.dumps({"framework": answers.framework, "version": answers.version})
+    target = RECORDED / f"{answers.framework}.json"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(head[:-1] + ', "cases": [\n' + ",\n".join(lines) + "\n]}\n")
+    print(f"{target.relative_to(ROOT)}: as {answers.framework} {answers.version} returns it")
+
+
+def main() -> None:
+    if sys.argv[1:] != ["--page"]:
+        for text in sys.argv[1:] or PACKAGES:
+            answers = measure(*parsed(text), tell=lambda message, text=text: print(f"{text}: {message}", file=sys.stderr))
+            if answers.failed is not None:
+                sys.exit(f"{text} was not measured: {answers.failed}")
+            write(answers)
+    write_page()
+
+
+if __name__ == "__main__":
+    main()
