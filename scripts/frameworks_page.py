@@ -1,1 +1,2 @@
-def write_page(): print("page later")
+def write_page():
+    print("page later")

@@ -11,20 +11,13 @@ import json
 import sys
 from dataclasses import asdict
 from typing import Any
-from zlib import crc32
 
 from environments import ROOT
 from frameworks_page import write_page
 
-from subgrad.survey.frameworks import PACKAGES, Answers, Case, Returned, cases, measure, parsed
+from subgrad.survey.frameworks import PACKAGES, Answers, Case, Returned, cases, measure, parsed, signature
 
 RECORDED = ROOT / "tests" / "recorded" / "frameworks"
-
-
-def signature(case: Case) -> int:
-    """What tells a case: the record is of other calls where it differs."""
-    given = {name: case[name] for name in ("operator", "arguments", "differentiated", "cotangent")}
-    return crc32(json.dumps(given, sort_keys=True).encode())
 
 
 def row(case: Case, found: dict[str, Returned]) -> dict[str, Any]:
@@ -51,7 +44,8 @@ def write(answers: Answers) -> None:
 def main() -> None:
     if sys.argv[1:] != ["--page"]:
         for text in sys.argv[1:] or PACKAGES:
-            answers = measure(*parsed(text), tell=lambda message, text=text: print(f"{text}: {message}", file=sys.stderr))
+            print(f"{text} ...", file=sys.stderr)
+            answers = measure(*parsed(text))
             if answers.failed is not None:
                 sys.exit(f"{text} was not measured: {answers.failed}")
             write(answers)

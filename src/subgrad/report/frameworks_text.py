@@ -45,7 +45,8 @@ def frameworks(answers: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Li
     for each in measured:
         spellings = {(case["operator"], name) for case, found in zip(cases, each.cases, strict=True) for name in found}
         operations = {operator for operator, _ in spellings}
-        said = f"{each.framework} {each.version}: {count(len(spellings), 'spelling')} of {count(len(operations), 'operation')}."
+        counts = f"{count(len(spellings), 'spelling')} of {count(len(operations), 'operation')}"
+        said = f"{each.framework} {each.version}: {counts}."
         yield from (Line(line) for line in wrapped(said))
     for each in answers:
         if each.failed is not None:
@@ -62,7 +63,8 @@ def _verdict(rows: Sequence[Row], measured: Sequence[Answers]) -> str:
     differing = sum(row.disagrees for row in rows)
     outside = sum(row.has_outside for row in rows)
     said = f"They disagree at {differing} of {count(len(rows), 'place')}"
-    return f"{said}; at {outside} some return what is no element of the set, marked with a star." if outside else f"{said}."
+    starred = f"; at {outside} some return what is no element of the set, marked with a star" if outside else ""
+    return f"{said}{starred}."
 
 
 def _rows(measured: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Row]:
@@ -73,21 +75,21 @@ def _rows(measured: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Row]:
             if returned.failed is None:
                 name = f"{spelling} (no forward mode)" if isinstance(returned.forward, str) else spelling
                 groups.setdefault(_returned(place, returned), {}).setdefault(framework, []).append(name)
-        failures = [f"{framework} {name}: {each.failed}" for framework, name, each in spellings if each.failed is not None]
+        failed = [(framework, name, each.failed) for framework, name, each in spellings if each.failed is not None]
         yield Row(
             place,
             {
                 text: [f"{framework} {', '.join(names)}" for framework, names in group.items()]
                 for text, group in groups.items()
             },
-            tuple(failures),
+            tuple(f"{framework} {name}: {said}" for framework, name, said in failed),
         )
 
 
 def _returned(place: Place, returned: Returned) -> str:
     """The element in reverse mode, and in forward mode where that is another; a star for what is none."""
     reverse, forward = _element(place, returned.reverse), _element(place, returned.forward)
-    text = reverse if forward in (None, reverse) else f"{reverse} (forward: {forward})"
+    text = f"{reverse}" if forward in (None, reverse) else f"{reverse} (forward: {forward})"
     return f"{text} {STAR}" if _is_outside(place, returned) else text
 
 
@@ -148,8 +150,8 @@ def _row(row: Row) -> Iterator[Line]:
     yield from (Line(line) for line in wrapped(f"{where}: {row.place.set}", "  "))
     for text, names in row.groups.items():
         look = BAD if text.endswith(STAR) else CHANGED
-        start = f"    {text}  "
-        lines = wrapped("; ".join(names), start) if len(start) < 30 else [start.rstrip(), *wrapped("; ".join(names), "      ")]
+        start, said = f"    {text}  ", "; ".join(names)
+        lines = wrapped(said, start) if len(start) < 30 else [start.rstrip(), *wrapped(said, "      ")]
         yield from (Line(line, look) for line in lines)
     for failure in row.failures:
         yield from (Line(line, BAD) for line in wrapped(f"fails: {failure}", "    "))
