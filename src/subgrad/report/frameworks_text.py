@@ -11,7 +11,7 @@ from subgrad.report.survey_text import BAD, CHANGED, TITLE, Line, count
 from subgrad.survey.frameworks import Answers, Case, Place, Returned, places
 
 SHOWN = 6  # entries of a kink of many
-STAR = "*"
+STAR, FORWARD = "*", "(forward: "
 CLOSE = 1e-5
 
 
@@ -20,12 +20,21 @@ class Row:
     """A place, and the spellings by what they return there."""
 
     place: Place
-    groups: dict[str, list[str]]
+    by_framework: dict[str, dict[str, list[str]]]
     failures: tuple[str, ...]
 
     @property
+    def groups(self) -> dict[str, list[str]]:
+        """The spellings with their frameworks."""
+        return {
+            text: [f"{framework} {', '.join(names)}" for framework, names in found.items()]
+            for text, found in self.by_framework.items()
+        }
+
+    @property
     def disagrees(self) -> bool:
-        return len(self.groups) > 1
+        """Two spellings, or the two modes of one."""
+        return len(self.by_framework) > 1 or any(FORWARD in text for text in self.by_framework)
 
     @property
     def has_outside(self) -> bool:
@@ -35,7 +44,7 @@ class Row:
 def frameworks(answers: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Line]:
     """All frameworks that could be measured, and of the others why not."""
     measured = [each for each in answers if each.failed is None]
-    rows = _without_repetitions([row for row in _rows(measured, cases) if row.groups or row.failures])
+    rows = in_rows(measured, cases)
     differing = [row for row in rows if row.disagrees]
     same = [row for row in rows if not row.disagrees]
     yield from _section("They disagree", differing)
@@ -67,6 +76,11 @@ def _verdict(rows: Sequence[Row], measured: Sequence[Answers]) -> str:
     return f"{said}{starred}."
 
 
+def in_rows(measured: Sequence[Answers], cases: Sequence[Case]) -> list[Row]:
+    """Each place at which one of the frameworks was asked."""
+    return _without_repetitions([row for row in _rows(measured, cases) if row.by_framework or row.failures])
+
+
 def _rows(measured: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Row]:
     for index, place in places(cases):
         spellings = [(each.framework, *given) for each in measured for given in each.cases[index].items()]
@@ -76,20 +90,13 @@ def _rows(measured: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Row]:
                 name = f"{spelling} (no forward mode)" if isinstance(returned.forward, str) else spelling
                 groups.setdefault(_returned(place, returned), {}).setdefault(framework, []).append(name)
         failed = [(framework, name, each.failed) for framework, name, each in spellings if each.failed is not None]
-        yield Row(
-            place,
-            {
-                text: [f"{framework} {', '.join(names)}" for framework, names in group.items()]
-                for text, group in groups.items()
-            },
-            tuple(f"{framework} {name}: {said}" for framework, name, said in failed),
-        )
+        yield Row(place, groups, tuple(f"{framework} {name}: {said}" for framework, name, said in failed))
 
 
 def _returned(place: Place, returned: Returned) -> str:
     """The element in reverse mode, and in forward mode where that is another; a star for what is none."""
     reverse, forward = _element(place, returned.reverse), _element(place, returned.forward)
-    text = f"{reverse}" if forward in (None, reverse) else f"{reverse} (forward: {forward})"
+    text = f"{reverse}" if forward in (None, reverse) else f"{reverse} {FORWARD}{forward})"
     return f"{text} {STAR}" if _is_outside(place, returned) else text
 
 
