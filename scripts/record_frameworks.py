@@ -8,6 +8,7 @@ python scripts/record_frameworks.py --page      # the page alone, from what is r
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -16,6 +17,7 @@ from environments import ROOT
 from frameworks_page import write_page
 
 from subgrad.survey.frameworks import PACKAGES, Answers, Case, Returned, cases, measure, parsed, signature
+from subgrad.survey.frameworks.measure import interpreter
 
 RECORDED = ROOT / "tests" / "recorded" / "frameworks"
 
@@ -41,6 +43,14 @@ def write(answers: Answers) -> None:
     print(f"{target.relative_to(ROOT)}: as {answers.framework} {answers.version} returns it")
 
 
+def write_training(name: str, version: str | None) -> None:
+    """Ten steps of training, which `tests/test_port.py` takes in torch."""
+    done = subprocess.run(
+        [interpreter(name, version), ROOT / "scripts" / "train_jax.py"], capture_output=True, check=True
+    )
+    (RECORDED / "jax_training.json").write_bytes(done.stdout)
+
+
 def main() -> None:
     if sys.argv[1:] != ["--page"]:
         for text in sys.argv[1:] or PACKAGES:
@@ -49,6 +59,8 @@ def main() -> None:
             if answers.failed is not None:
                 sys.exit(f"{text} was not measured: {answers.failed}")
             write(answers)
+            if answers.framework == "jax":
+                write_training(*parsed(text))
     write_page()
 
 

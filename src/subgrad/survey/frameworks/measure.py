@@ -86,11 +86,11 @@ def measure(
     """Ask a framework, in an environment that is made for it; what fails is said, not raised."""
     package = PACKAGES[name]
     try:
-        interpreter = _interpreter(name, version, tell)
+        python = interpreter(name, version, tell)
     except NotMade as error:
         return Answers(name, failed=str(error))
     tell("measuring")
-    command = [str(interpreter), "-W", "ignore", str(WORKERS / f"with_{name}.py")]
+    command = [str(python), "-W", "ignore", str(WORKERS / f"with_{name}.py")]
     without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:
         done = subprocess.run(
@@ -109,8 +109,8 @@ def measure(
     return read(name, json.loads(done.stdout))
 
 
-def _interpreter(name: str, version: str | None, tell: Tell) -> Path:
-    """Of an environment with the framework; torch without a version is the one that runs here."""
+def interpreter(name: str, version: str | None, tell: Tell = lambda message: None) -> Path:
+    """Python of an environment with the framework; torch without a version is the one that runs here."""
     if name == "torch" and version is None:
         return Path(sys.executable)
     return environment(f"framework-{name}-{version or 'newest'}", PACKAGES[name].wanted(version), tell)
