@@ -45,9 +45,8 @@ def write(answers: Answers) -> None:
 
 def write_training(name: str, version: str | None) -> None:
     """Ten steps of training, which `tests/test_port.py` takes in torch."""
-    done = subprocess.run(
-        [interpreter(name, version), ROOT / "scripts" / "train_jax.py"], capture_output=True, check=True
-    )
+    command = [interpreter(name, version), ROOT / "scripts" / "train_jax.py"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     (RECORDED / "jax_training.json").write_bytes(done.stdout)
 
 

@@ -1,7 +1,8 @@
 """Train a small model in JAX for ten steps, on kinks at each of them, and print weights and gradients as JSON.
 
-Run by scripts/record_frameworks.py in an environment with JAX. `tests/test_port.py` has the same model in torch. Data are
-integers and weights are kept on a grid of sixteenths, as in quantised training, so that entries lie on kinks all the time.
+Run by scripts/record_frameworks.py in an environment with JAX. `tests/test_port.py` has the same model in torch. Data
+are integers and weights are kept on a grid of sixteenths, as in quantised training, so that entries lie on kinks all
+the time.
 """
 
 from __future__ import annotations
