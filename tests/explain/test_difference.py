@@ -76,7 +76,8 @@ class TestPublishedCase:
 def test_a_switch_that_does_nothing_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_joined", lambda mask, of_switch, of_run: of_run)
     reasons = of(*NETWORK, *AT, wrt=("w1", "w2")).reasons
-    assert [each.conventions[0] for each in reasons] == ["torch-2.13", "jax"]
+    assert ["torch-2.13" in each.conventions for each in reasons] == [True, False]
+    assert reasons[1].conventions == ("jax",)
     assert all((each.causes, each.is_complete) == ((), False) for each in reasons)
     assert "not the whole difference" in " ".join(explain_difference.text(of(*NETWORK, *AT)).split())
 
