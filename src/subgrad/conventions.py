@@ -12,8 +12,9 @@ from torch import Tensor
 
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
+from subgrad.kinks.frameworks import FRAMEWORKS, pick
 from subgrad.kinks.kink import ALIASES, unknown
-from subgrad.kinks.sets import LEAST, Ball, Element, Joint, Jump, Slopes, Ties
+from subgrad.kinks.sets import LEAST, OTHERS, Ball, Element, Joint, Jump, Slopes, Ties
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Spot:
         return cls(kink, kink.set.at(arguments), differentiated)
 
 
+# A rule returns an element, or None to leave the place to the installed torch.
+Rule = Callable[[Spot], "Element | None"]
+
+
 def torch_element(spot: Spot, version: str) -> Element | None:
     """What torch picks in reverse mode, by the table; None where that is no element, or not one in all modes."""
     picks = spot.kink.torch_picks(version)
@@ -45,25 +50,47 @@ def torch_element(spot: Spot, version: str) -> Element | None:
     return spot.set.with_weight(picks)
 
 
+def framework_element(spot: Spot, framework: str) -> Element | None:
+    """What another framework picks, which may be no element of the set; None where it has no such operation."""
+    picked = pick(spot.kink, framework)
+    if picked is None:
+        return None
+    if isinstance(spot.set, Joint):
+        return LEAST if picked == "least" else OTHERS.get(picked)
+    if isinstance(picked, Mapping):
+        return picked
+    if isinstance(spot.set, Ties):
+        return spot.set.share(picked)
+    if isinstance(spot.set, Slopes) and picked == "sum":
+        return {"self": spot.set.left_slope + spot.set.right_slope}
+    return RULES[picked](spot) if isinstance(picked, str) else spot.set.with_weight(picked)
+
+
+def _of_framework(name: str) -> Rule:
+    return lambda spot: framework_element(spot, name)
+
+
 def _pass_through(spot: Spot) -> Element | None:
     if spot.kink.family != "clamp" or isinstance(spot.set, Joint):
         return None
     return spot.set.with_weight(1.0)
 
 
-# A rule returns an element, or None to leave the place to the installed torch.
-Rule = Callable[[Spot], "Element | None"]
 RULES: dict[str, Rule] = {
     "min-norm": lambda spot: spot.set.least(spot.differentiated),
     "documented": lambda spot: spot.set.least(spot.set.candidates),  # every Tensor argument counts, constant or not
     "torch": lambda spot: None,
     "torch-2.13": lambda spot: torch_element(spot, "2.13"),
     "torch-2.14": lambda spot: torch_element(spot, "2.14"),
+    **{name: _of_framework(name) for name in FRAMEWORKS},
     "left": lambda spot: spot.set.left(spot.differentiated),
     "right": lambda spot: spot.set.right(spot.differentiated),
     "mean": lambda spot: spot.set.mean(),
     "pass-through": _pass_through,
 }
+# Versions of torch that return what another one does, at every sample of every row: other names of its convention.
+SAME_VERSIONS = {"torch-2.11": "torch-2.13", "torch-2.12": "torch-2.13", "torch-2.15": "torch-2.14"}
+NAMES = (*RULES, *SAME_VERSIONS)
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -199,8 +226,10 @@ def convention(like: str | Convention, *, strong_zero: bool = False) -> Conventi
 
 
 def _rule_name(name: object) -> str:
+    if isinstance(name, str) and name in SAME_VERSIONS:
+        return SAME_VERSIONS[name]
     if not isinstance(name, str) or name not in RULES:
-        raise ValueError(unknown("convention", name, list(RULES)))
+        raise ValueError(unknown("convention", name, list(NAMES)))
     return name
 
 
@@ -231,4 +260,5 @@ def _outside(choice: float, spot: Spot) -> str:
 
 
 _NAMED = {name: Convention(name) for name in RULES}
+_NAMED |= {name: _NAMED[same] for name, same in SAME_VERSIONS.items()}
 _EQUAL: dict[Convention, Convention] = {each: each for each in _NAMED.values()}

@@ -22,6 +22,7 @@ from subgrad.apply.fork_join import ForkJoin
 from subgrad.apply.jagged import Jagged
 from subgrad.apply.native import Native
 from subgrad.apply.operators import Operator, operator, overload_of
+from subgrad.apply.other_elements import SLOPES, OtherElements
 from subgrad.apply.plan import may_change
 from subgrad.apply.scopes import active
 from subgrad.apply.strong_zero import kernels as strong_zero
@@ -37,13 +38,13 @@ from subgrad.torch_internals.dispatcher import DispatchKey, is_key_included, unc
 from subgrad.torch_internals.settings import jit_set_profiling_mode
 from subgrad.torch_internals.transforms import let_numbers_be_wrapped
 
-executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), ForkJoin()))
+executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), OtherElements(), ForkJoin()))
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn
 KEYS = tuple(f"Autograd{each}" for each in (*BACKENDS, *LAYOUTS))
 STRONG_ZERO_KEYS = tuple(f"Autograd{each}" for each in ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "PrivateUse1"))
-OPERATORS = tuple(operator(op) for op in (*KINKS.entrywise, *REPAIRS))
+OPERATORS = tuple(operator(op) for op in dict.fromkeys((*KINKS.entrywise, *REPAIRS, *SLOPES)))
 # Those that are not torch's, and their own kernels by key.
 ADDED: dict[Operator, dict[str, Callable[..., Any]]] = {}
 
@@ -54,7 +55,9 @@ _other_libraries: dict[str, torch.library.Library] = {}  # by namespace
 _originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
 _strong_zeros: set[str] = set()  # the operators without kinks that have kernels for strong zeros, once these are needed
 _fronts: dict[str, Mapping[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
-_served: set[Convention | None] = set()  # the conventions with all they need; None once everything is registered
+_served: set[Convention | None] = (
+    set()
+)  # the conventions with all they need; None once everything but norms is registered
 _lock = threading.Lock()
 
 # Made before any kernel is registered, for one key: what is to lie over the kernels of some forms.
@@ -70,25 +73,27 @@ def install(convention: Convention | None = None) -> None:
     """Register the kernels that a convention needs, or all of them; they stay.
 
     No others: a kernel in Python costs microseconds even where it only calls torch's own. A second convention that
-    needs more gets all, so that what is compiled by then is compiled once more at most twice.
+    needs more gets all, so that what is compiled by then is compiled once more at most twice; but for the norms, which
+    are for conventions alone that are named after other frameworks.
     """
     warn_where_torch_differs(convention)
     if convention is not None and convention.strong_zero and not _strong_zeros:
         _install_strong_zeros()
-    if convention in _served or None in _served:
+    if convention in _served:
         return
     with _lock:
         if convention is not None and not _is_lacking(convention):
-            _served.add(convention)
+            if len(_served) < 1024:
+                _served.add(convention)
             return
-        if REGISTERED:
-            convention = None
+        wanted = (convention, None) if REGISTERED else (convention,)
         _prepare()
         guards.remember_unguarded_graphs()
         with _quietly():
             for key in _originals:
-                _register(key, convention)
-        _served.add(convention)
+                for each in wanted:
+                    _register(key, each)
+        _served.update(wanted)
 
 
 def _install_strong_zeros() -> None:
@@ -182,7 +187,7 @@ def _is_lacking(convention: Convention) -> bool:
 def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
     """Whether a convention may take what torch does not, or there is a faster way to the same."""
     if convention is None:
-        return True
+        return op.op not in SLOPES or op.op in REPAIRS
     if may_change(op, convention) or (convention.strong_zero and op.op in reaches()):
         return True
     return convention.chooses and not op.is_joint and executors.gain(op.op, key)  # pooling gains where ties share

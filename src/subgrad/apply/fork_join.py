@@ -93,7 +93,7 @@ def take(
     paths, carriers = dict(arguments), [dict[str, Tensor]() for _ in choices]
     for name in differentiated:
         weights = [choice.weights[name] for choice in choices]
-        paths[name], *carried = through(_Fork, arguments[name], weights, *hits)
+        paths[name], *carried = through(_Fork, arguments[name], weights, [each.spares for each in choices], *hits)
         for carrier, of_choice in zip(carried, carriers, strict=True):
             of_choice[name] = carrier
     for hit, choice in zip(hits, choices, strict=True):
@@ -137,8 +137,10 @@ class _Fork(Gate):
     """An operand for the operator, as it is, and a carrier of its derivative at the hits of each choice."""
 
     @staticmethod
-    def forward(ctx: Any, operand: Tensor, weights: Sequence[float | None], *hits: Tensor) -> tuple[Tensor, ...]:
-        ctx.weights = weights
+    def forward(
+        ctx: Any, operand: Tensor, weights: Sequence[float | None], spares: Sequence[bool], *hits: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.weights = list(zip(weights, spares, strict=True))
         ctx.save_for_backward(*hits)
         with outer_levels():
             return same(operand), *(_zeros(operand) for _ in hits)
@@ -148,12 +150,12 @@ class _Fork(Gate):
         gradient = of_operator
         for hit, weight, cotangent in zip(ctx.saved_tensors, ctx.weights, of_carriers, strict=True):
             gradient = torch.where(hit, _scaled(weight, cotangent), gradient)
-        return (laid_out(gradient, of_operator), None, *(None for _ in of_carriers))
+        return (laid_out(gradient, of_operator), None, None, *(None for _ in of_carriers))
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor, ...]:
         # The join replaces what the operator makes of it at the hits.
-        return tangent.clone(), *(torch.zeros_like(tangent) + _scaled(w, tangent) for w in ctx.weights)
+        return tangent.clone(), *(torch.zeros_like(tangent) + _scaled(each, tangent) for each in ctx.weights)
 
 
 def _zeros(like: Tensor) -> Tensor:
@@ -163,10 +165,13 @@ def _zeros(like: Tensor) -> Tensor:
     return below_autograd(like.new_zeros(()).expand, like.shape)
 
 
-def _scaled(weight: float | None, vector: Tensor) -> Tensor | float:
+def _scaled(weighing: tuple[float | None, bool], vector: Tensor) -> Tensor | float:
     """A weight times a vector: exactly 0 for 0, whatever comes in, and left to be done for tensors."""
+    weight, spares = weighing
     if weight is None or weight == 1:
         return vector
+    if weight != weight and spares:  # nan, which some frameworks return where there is an element
+        return torch.where(vector == 0, 0, weight * vector)
     return 0.0 if weight == 0 else weight * vector
 
 

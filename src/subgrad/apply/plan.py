@@ -16,7 +16,7 @@ from subgrad.apply.call import Arguments
 from subgrad.apply.operators import Operator, operator
 from subgrad.conventions import Convention, Spot, torch_element
 from subgrad.kinks import Kink
-from subgrad.kinks.sets import LEAST, Ball, Element, Joint, Jump, Slopes, Ties
+from subgrad.kinks.sets import LEAST, OTHERS, Ball, Element, Joint, Jump, Slopes, Ties
 from subgrad.kinks.table import COMPOSITES
 from subgrad.torch_internals.autograd import forward_level
 from subgrad.torch_internals.transforms import get_unwrapped, is_gradtracking_tensor
@@ -35,6 +35,7 @@ class Choice:
         element: all weights; asked for after the forward ran, as `rrelu` makes its slopes then.
         singular: torch's own derivative is not finite there, so that the operator must not meet these entries.
         require_inside: refuses weights that are no elements at some hits; asked after the forward ran, too.
+        spares: a weight that is nan makes 0 of a cotangent of exactly 0.
     """
 
     hits: Callable[[Arguments], Tensor]
@@ -42,6 +43,7 @@ class Choice:
     element: Callable[[Arguments], Element]
     singular: bool = False
     require_inside: Callable[[Arguments, Tensor], None] | None = None
+    spares: bool = False
 
     @property
     def is_blocked(self) -> bool:
@@ -74,11 +76,15 @@ class Plan:
         names: the differentiated arguments.
         meetings: the kinks of single entries.
         shares: whether tied entries share where torch selects one: the least element of a joint kink.
+        other: what another framework returns at a joint kink, by its name in `OTHERS`.
+        spares: whether slopes that are nan make 0 of cotangents of exactly 0.
     """
 
     names: frozenset[str]
     meetings: tuple[Meeting, ...]
     shares: bool = False
+    other: str | None = None
+    spares: bool = False
 
     @cached_property
     def choices(self) -> list[Choice]:
@@ -88,7 +94,7 @@ class Plan:
     @cached_property
     def is_native(self) -> bool:
         """Whether torch's own kernel gives all that is wanted."""
-        return not self.choices and not self.shares
+        return not self.choices and not self.shares and self.other is None
 
 
 def differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
@@ -104,7 +110,7 @@ def plan(op: Operator, convention: Convention, arguments: Arguments) -> Plan:
     """The plan for one call."""
     names = differentiated(op, arguments)
     if op.is_joint:
-        return Plan(names, (), _shares(op, convention, arguments, names))
+        return _joint_plan(op, convention, arguments, names)
     self = arguments["self"]
     if names.isdisjoint(op.operands) or self.is_complex():
         return Plan(names, ())
@@ -134,7 +140,8 @@ def _may_change(kink: Kink, convention: Convention) -> bool:
     if choice in VERSIONS:
         return kink.torch_picks(str(choice).removeprefix("torch-")) != kink.torch_picks(COLUMN) or _modes_differ(kink)
     if isinstance(kink.set, Joint):
-        return is_shared(convention, Spot.of(kink, {}, kink.set.candidates))
+        spot = Spot.of(kink, {}, kink.set.candidates)
+        return is_shared(convention, spot) or _other(convention, spot) is not None
     if not isinstance(kink.set, Slopes) or not isinstance(choice, str) or kink.numbers:
         return True
     spot = Spot.of(kink, {}, kink.set.candidates)
@@ -154,13 +161,21 @@ def is_shared(convention: Convention, spot: Spot) -> bool:
     return convention.element(spot) is LEAST and torch_element(spot, COLUMN) is not LEAST
 
 
-def _shares(op: Operator, convention: Convention, arguments: Arguments, names: frozenset[str]) -> bool:
+def _other(convention: Convention, spot: Spot) -> str | None:
+    """What another framework returns at a joint kink where that is neither torch's nor the least element."""
+    element = convention.element(spot)
+    return next((name for name, each in OTHERS.items() if each is element), None)
+
+
+def _joint_plan(op: Operator, convention: Convention, arguments: Arguments, names: frozenset[str]) -> Plan:
     spots = [
         Spot.of(kink, arguments, names)
         for kink in op.kinks
         if isinstance(kink.set, Joint) and not names.isdisjoint(kink.set.candidates) and kink.applies(arguments)
     ]
-    return any(is_shared(convention, spot) for spot in spots)
+    shares = any(is_shared(convention, spot) for spot in spots)
+    other = next(filter(None, (_other(convention, spot) for spot in spots)), None)
+    return Plan(names, (), shares, other, convention.strong_zero)
 
 
 def _meets_nothing(op: Operator, arguments: Arguments) -> bool:
@@ -241,6 +256,7 @@ def _choice(kink: Kink, convention: Convention, element: Element, names: frozens
         lambda arguments: convention.element(spot(arguments)) or {},
         singular=isinstance(kink.set, Ball),
         require_inside=(lambda arguments, hit: convention.require_inside(spot(arguments), hit)) if judged else None,
+        spares=convention.strong_zero,
     )
 
 

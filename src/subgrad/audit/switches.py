@@ -85,7 +85,7 @@ class Switchboard:
         everyone = (active(), *self.conventions)
         with values():  # elements may be made of operands, and autograd is to save nothing for that
             plans = [plan(call.op, each, call.arguments) for each in everyone]
-        elements = [(each.shares, [_element(meeting) for meeting in each.meetings]) for each in plans]
+        elements = [(each.shares, each.other, [_element(meeting) for meeting in each.meetings]) for each in plans]
         return any(one != elements[0] for one in elements)
 
 

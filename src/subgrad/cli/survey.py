@@ -1,4 +1,4 @@
-"""``subgrad survey``: what torch returns at every kink, here, under two conventions, or in several of its versions."""
+"""``subgrad survey``: what torch returns at every kink, here, under two conventions, in its versions, and in others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import torch
 
 from subgrad.cli.arguments import convention, takes_convention
 from subgrad.kinks import KINKS
+from subgrad.kinks.kink import unknown
 
 if TYPE_CHECKING:
     from subgrad.report.survey_text import Line
     from subgrad.survey import Place
+    from subgrad.survey.frameworks import Answers
     from subgrad.survey.versions import Measurement
 
 
@@ -25,7 +27,7 @@ def add(commands: Any) -> None:
     survey = commands.add_parser(
         "survey", help="what the installed torch returns at every kink, and whether that keeps its rule"
     )
-    survey.add_argument("operators", nargs="*", type=_operator, metavar="OPERATOR", help="these alone (default: all)")
+    survey.add_argument("operators", nargs="*", metavar="OPERATOR", help="these alone (default: all)")
     form = survey.add_mutually_exclusive_group()
     form.add_argument("--broken", action="store_true", help="only where torch breaks its documented rule")
     form.add_argument(
@@ -40,6 +42,12 @@ def add(commands: Any) -> None:
         type=_versions,
         metavar="VERSION[,VERSION...]",
         help="real versions beside each other, each in an environment that is made once and kept",
+    )
+    form.add_argument(
+        "--frameworks",
+        type=_frameworks,
+        metavar="NAME[,NAME...]",
+        help="real frameworks beside each other, as in torch,jax==0.10.2: each in an environment that is made once",
     )
     form.add_argument(
         "--repro", type=_operator, metavar="OP", help="an issue report for each overload of OP that breaks the rule"
@@ -68,7 +76,22 @@ def _versions(text: str) -> list[str]:
     return list(dict.fromkeys(text.split(",")))
 
 
+def _frameworks(text: str) -> list[tuple[str, str | None]]:
+    from subgrad.survey.frameworks import parsed
+
+    try:
+        return list(dict.fromkeys(parsed(each) for each in text.split(",")))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(error.args[0]) from None
+
+
 def _survey(options: argparse.Namespace) -> int:
+    if options.frameworks:
+        return _others(options)
+    try:
+        options.operators = [_operator(each) for each in options.operators]
+    except argparse.ArgumentTypeError as error:
+        options.parser.error(f"argument OPERATOR: {error}")
     if options.repro:
         if options.json:
             options.parser.error("argument --json: not allowed with argument --repro")
@@ -152,6 +175,37 @@ def _measured(options: argparse.Namespace) -> Iterator[Measurement]:
     for version in options.torch:
         with _waiting(f"torch {version}") as tell:
             yield measure(version, options.operators, tell)
+
+
+def _others(options: argparse.Namespace) -> int:
+    from subgrad.kinks.kink import ALIASES
+    from subgrad.report.frameworks_text import frameworks, not_measured
+    from subgrad.survey.finding import to_json
+    from subgrad.survey.frameworks import cases, chosen
+
+    operators = [str(ALIASES.get(each, each)).removeprefix("aten::") for each in options.operators]
+    known = list(dict.fromkeys(name for case in cases() for name in (case["operator"], case["overload"]) if name))
+    wrong = next((each for each in operators if not chosen([each])), None)
+    if wrong is not None:
+        options.parser.error(f"argument OPERATOR: {unknown('operation', wrong, known)}")
+    found = list(_asked(options, operators))
+    for each in found:
+        if each.failed is not None:
+            print(f"subgrad survey: {not_measured(each)}", file=sys.stderr)
+    if options.json:
+        print(json.dumps({"cases": to_json(chosen(operators)), "frameworks": to_json(found)}, indent=2))
+    else:
+        _print(frameworks(found, chosen(operators)))
+    return 1 if any(each.failed is not None for each in found) else 0
+
+
+def _asked(options: argparse.Namespace, operators: Sequence[str]) -> Iterator[Answers]:
+    """One framework after the other, saying what is done for it."""
+    from subgrad.survey.frameworks import measure
+
+    for name, version in options.frameworks:
+        with _waiting(" ".join(filter(None, (name, version)))) as tell:
+            yield measure(name, version, operators, tell)
 
 
 def _waiting(what: str) -> AbstractContextManager[Any]:

@@ -1,4 +1,4 @@
-"""Environments with other versions of torch, made when they are first asked for and kept in the user's cache folder."""
+"""Environments with other versions of torch, or with other frameworks, made once and kept in a cache folder."""
 
 from __future__ import annotations
 
@@ -34,13 +34,22 @@ def python(version: str, tell: Tell = lambda message: None) -> Path:
     Raises:
         NotMade: where it cannot be, with what the installer says.
     """
+    return environment(f"torch-{version}", [f"torch=={version}"], tell)
+
+
+def environment(name: str, wanted: Sequence[str], tell: Tell = lambda message: None) -> Path:
+    """The interpreter of an environment with some packages, which is made under a name if it is not there.
+
+    Raises:
+        NotMade: where it cannot be, with what the installer says.
+    """
     running = ".".join(map(str, sys.version_info[:2]))
-    folder = cache_folder() / f"torch-{version}-python{running}"
+    folder = cache_folder() / f"{name}-python{running}"
     if not _interpreter(folder).exists():
         part = folder.with_name(f"{folder.name}.part{os.getpid()}")
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            _make(part, version, tell)
+            _make(part, wanted, tell)
             _put(part, folder)
         except OSError as error:
             raise NotMade(f"{folder} cannot be made: {error}") from error
@@ -62,16 +71,15 @@ def _put(part: Path, folder: Path) -> None:
             raise
 
 
-def _make(folder: Path, version: str, tell: Tell) -> None:
-    wanted = f"torch=={version}"
+def _make(folder: Path, wanted: Sequence[str], tell: Tell) -> None:
     uv = _uv()
-    tell(f"installing {wanted} with {'uv' if uv else 'pip'}, once; it may be some gigabytes")
+    tell(f"installing {wanted[0]} with {'uv' if uv else 'pip'}, once; it may be some gigabytes")
     if uv:
         _call([*uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
-        _call([*uv, "pip", "install", "--quiet", "--python", str(_interpreter(folder)), wanted])
+        _call([*uv, "pip", "install", "--quiet", "--python", str(_interpreter(folder)), *wanted])
     else:
         _call([sys.executable, "-m", "venv", str(folder)])
-        _call([str(_interpreter(folder)), "-m", "pip", "install", "--quiet", wanted])
+        _call([str(_interpreter(folder)), "-m", "pip", "install", "--quiet", *wanted])
 
 
 def _uv() -> list[str] | None:
