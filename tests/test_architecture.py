@@ -175,9 +175,9 @@ MEASURE = """
 import json, sys, time
 import torch
 before = set(sys.modules)
-start = time.perf_counter()
+start = time.process_time()
 import subgrad
-seconds = time.perf_counter() - start
+seconds = time.process_time() - start
 added = sorted(set(sys.modules) - before)
 import subgrad.apply.dispatch
 print(json.dumps(dict(seconds=seconds, added=added, modules=sorted(sys.modules),

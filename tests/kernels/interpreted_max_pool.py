@@ -85,6 +85,22 @@ def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
     assert_same_bits(*(torch.autograd.grad(out, x, v)[0] for out in (values, wanted)))
 
 
+@pytest.mark.parametrize("name", LARGE)
+def test_long_lines_are_as_short_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Largest entries, their places and their numbers, of both zeros and of nan too."""
+    x = input_of(name, torch.float32, "cpu", "contiguous")
+    found = []
+    for length in (64, 0):
+        monkeypatch.setattr(max_pool, "LONG", length)
+        max_pool._regular.cache_clear()
+        max_pool._adaptive.cache_clear()
+        geometry = max_pool.geometry_of(x, arguments_of(name))
+        assert geometry is not None
+        found.append(geometry.pool(x, False))
+    assert_same_bits(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
 @pytest.mark.parametrize("name", ["side by side", "overlapping", "spread out", "adaptive", *LARGE])
 def test_second_derivatives_are_those_of_the_plain_rule(name: str) -> None:
     x = input_of(name, torch.float64, "cpu", "contiguous").nan_to_num(0.25).requires_grad_()

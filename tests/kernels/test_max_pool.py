@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from kernels.fronts import without_front
 from kernels.windows import ALL_POOLINGS, LARGE, NAMES, POOLINGS, arguments_of, input_of, integers, pooled_with_indices
 
+import subgrad
 from subgrad.apply.call import Call
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import Plan
@@ -61,6 +62,15 @@ def test_tensors_on_the_cpu_are_for_the_loops_alone() -> None:
     with without_front():
         assert MaxPool().accepts(plan, call) is None
     assert cuda_window_scan.OnCuda().ties(x, arguments) is None
+
+
+def test_a_volume_without_a_batch_has_no_channels_that_come_last() -> None:
+    """Its strides may look like those of images; torch's own kernel on the CPU refuses them."""
+    x = torch.zeros(3, 4, 6, 8).contiguous(memory_format=torch.channels_last)
+    given = ([2, 2, 2], [], [0, 0, 0], [1, 1, 1], False)
+    assert geometry_of(x, dict(zip(NAMES, given, strict=True))) is None
+    with subgrad.use("min-norm"), pytest.raises(RuntimeError, match="memory format"):
+        F.max_pool3d(x.requires_grad_(), 2)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (1, 1, 1, 1), (2, 3, 1, 5), (2, 1, 1, 5)])

@@ -39,10 +39,14 @@ REASONS = {
     "linalg.solve": SINGULAR,
     "linalg.solve_ex": SINGULAR,
     "linalg.tensorsolve": SINGULAR,
+    "linalg.tensorinv": SINGULAR,
 }
 # Of these, what the quick scan finds on some processors and not on others, or only the full scan does: elsewhere the
 # reason is not needed, and that is no mistake.
-SELDOM = ("linalg.tensorsolve", "linalg.lu_factor", "linalg.solve", "nn.functional.normalize", "masked.normalize")
+SELDOM = (
+    *("linalg.tensorsolve", "linalg.tensorinv", "linalg.lu_factor", "linalg.solve"),
+    *("nn.functional.normalize", "masked.normalize"),
+)
 
 # Entries that can be probed nowhere.
 UNPROBED = {

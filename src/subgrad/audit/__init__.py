@@ -10,6 +10,7 @@ from subgrad.audit.compare_batch import compare
 from subgrad.audit.effects import Cause, Change, Effect
 from subgrad.audit.nonfinite.explaining import explain_nan
 from subgrad.audit.nonfinite.result import Advice, Line, Nonfinite, Reached
+from subgrad.audit.port import Port, Unexplained
 from subgrad.audit.result import Audit, Count, Row
 from subgrad.audit.session import Session
 
@@ -22,10 +23,12 @@ __all__ = [
     "Effect",
     "Line",
     "Nonfinite",
+    "Port",
     "Reached",
     "Row",
     "Session",
     "Site",
+    "Unexplained",
     "audit",
     "compare",
     "explain_nan",

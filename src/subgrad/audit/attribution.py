@@ -97,20 +97,20 @@ def _effect(
     changes, relative = changed(list(graph.parameters), before, after)
     changes = tuple(change for change in changes if change.parameter in names)
     is_changed = any(change.differ for change in changes)
-    causes = responsible(graph, before, after, one, other) if is_changed and repeats else ()
+    causes = responsible(graph, before, after, one, lambda line: other) if is_changed and repeats else ()
     return Effect(str(one), str(other), step, site, changes, relative, causes, repeats, graph.unseen)
 
 
 def responsible(
-    graph: Graph, before: Gradients, after: Gradients, one: Convention | None, other: Convention
+    graph: Graph, before: Gradients, after: Gradients, one: Convention | None, other: Setting
 ) -> tuple[Cause, ...]:
-    """The call sites that change the gradients, found by switching them, one by one and by groups.
+    """The call sites that change the gradients, found by switching them to another setting, one by one and by groups.
 
     Those that change something alone; and if that is not all there is to it, what cannot be left out of all of them.
     """
 
     def switched(lines: Sequence[Line]) -> Gradients:
-        return graph.gradients(lambda line: other if line in lines else one)
+        return graph.gradients(lambda line: other(line) if line in lines else one)
 
     def acting(lines: list[Line]) -> list[Line]:
         """Those of a group that change something alone. A group that changes nothing is not searched."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -23,12 +23,37 @@ from subgrad.audit.recording import Recording
 from subgrad.audit.switches import Switchboard
 from subgrad.conventions import Convention, convention
 
+if TYPE_CHECKING:
+    from subgrad.audit.port import Port, Reference
+
 Parameters = nn.Module | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
 
+@overload
 def compare(
     closure: Callable[[], Any], params: Parameters, conventions: Sequence[str | Convention]
-) -> Effect | tuple[Effect, ...]:
+) -> Effect | tuple[Effect, ...]: ...
+
+
+@overload
+def compare(
+    closure: Callable[[], Any],
+    params: Parameters,
+    conventions: Sequence[str | Convention] | None = None,
+    *,
+    reference: Reference,
+    rtol: float | None = None,
+) -> Port: ...
+
+
+def compare(
+    closure: Callable[[], Any],
+    params: Parameters,
+    conventions: Sequence[str | Convention] | None = None,
+    *,
+    reference: Reference | None = None,
+    rtol: float | None = None,
+) -> Effect | tuple[Effect, ...] | Port:
     """What another convention does to the gradients of a batch, and which line is responsible.
 
     >>> import torch, subgrad
@@ -42,18 +67,36 @@ def compare(
     convention, and only backward runs under each of them. ``effect.unseen`` says what could not be looked at. Random
     generators, buffers of modules such as batch statistics, and ``.grad`` are as before afterwards.
 
+    With a ``reference``, gradients of the same batch in another framework, it says instead how much of the difference
+    to them the kinks explain, under which convention and by which lines, and what they do not explain:
+
+    >>> port = subgrad.compare(lambda: torch.maximum(w, torch.ones(2)).sum(), {"w": w}, reference={"w": [1.0, 0.0]})
+    >>> port.explained, port.causes[0].operator
+    (1.0, 'maximum')
+
     Args:
         closure: returns the loss; it may call ``backward()`` itself, as closures for optimizers do.
         params: a module, a mapping of names, an iterable of tensors, or ``named_parameters()``.
-        conventions: two or more; the first is held against each of the others.
+        conventions: two or more; the first is held against each of the others. With a reference those that may explain
+            it, one or more; all that have names if not given.
+        reference: the gradients by the names of the parameters, in their shapes: an ``.npz`` file, or a mapping.
+        rtol: what is no difference to a reference, over the largest entry of a parameter's gradient; 4096 roundings if
+            not given.
 
     Returns:
-        An `Effect`, or a tuple of them for more than two conventions.
+        An `Effect`, or a tuple of them for more than two conventions; a `Port` with a reference.
 
     Raises:
-        ValueError: for fewer than two conventions, a closure that returns no number to differentiate, or a loss that
-            depends on compiled code which could not be run as it is written: made before, or by torch.jit.
+        ValueError: for fewer conventions, a reference with other names or shapes, a closure that returns no number to
+            differentiate, or a loss that depends on compiled code which could not be run as it is written: made before,
+            or by torch.jit.
     """
+    if reference is not None:
+        from subgrad.audit.port import compare_with  # which is made of what is here
+
+        return compare_with(closure, params, reference, conventions, rtol)
+    if conventions is None:
+        raise ValueError("Give two or more conventions, or the gradients of another framework as reference=.")
     chosen = tuple(convention(each) for each in conventions)
     if len(chosen) < 2:
         raise ValueError(f"conventions={list(map(str, chosen))}: give two or more.")

@@ -93,17 +93,17 @@ class Effect:
         changed = sum(change.differ > 0 for change in self.changes)
         if not changed and self.unseen:
             found = f"No difference between {self.before} and {self.after} was found in what was seen."
-            return f"{found} {_not_seen(self.unseen)}"
+            return f"{found} {not_seen(self.unseen)}"
         if not changed:
             return f"{self.before} and {self.after} give the same gradients here."
-        return f"{self._difference(changed)} {_not_seen(self.unseen)}".rstrip()
+        return f"{self._difference(changed)} {not_seen(self.unseen)}".rstrip()
 
     def _difference(self, changed: int) -> str:
         number = f"{changed:,} of {plural(len(self.changes), 'parameter')}"
         sentence = f"{_going(self.before, self.after)} changes the gradients of {number}"
         if not self.causes:
             return f"{sentence}{self._said()}. Backward is not deterministic here: some of that may be its own."
-        return f"{sentence}, all because of {_listed(self.causes)}{self._said()}. {self.pin}"
+        return f"{sentence}, all because of {listed(self.causes)}{self._said()}. {self.pin}"
 
     def _said(self) -> str:
         """What happens to entries besides being different."""
@@ -119,8 +119,7 @@ class Effect:
     def pin(self) -> str:
         """The spelling that keeps the gradients of before."""
         lines = ", ".join(dict.fromkeys(str(cause.site) for cause in self.causes))
-        spelled = f"subgrad.{self.before}" if "(" in self.before else f'"{self.before}"'
-        return f"To keep them: with subgrad.use({spelled}): around {lines}."
+        return f"To keep them: with subgrad.use({spelled(self.before)}): around {lines}."
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Effect:
@@ -129,6 +128,11 @@ class Effect:
         causes = tuple(Cause(site=Site(**each.pop("site")), **each) for each in given.pop("causes"))
         unseen = tuple(given.pop("unseen", ()))
         return cls(site=Site(**given.pop("site")), changes=changes, causes=causes, unseen=unseen, **given)
+
+
+def spelled(convention: str) -> str:
+    """As code: a name, or a convention of one's own."""
+    return f"subgrad.{convention}" if "(" in convention else f'"{convention}"'
 
 
 def _going(before: str, after: str) -> str:
@@ -146,12 +150,12 @@ def size(relative: float | None) -> str:
     return f"{relative:.3g}" if relative < 1e-3 else f"{relative:.1%}"
 
 
-def _listed(causes: Sequence[Cause]) -> str:
+def listed(causes: Sequence[Cause]) -> str:
     named = [f"{cause.site} (`{cause.operator}`)" for cause in causes]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 
-def _not_seen(unseen: Sequence[str]) -> str:
+def not_seen(unseen: Sequence[str]) -> str:
     """What a verdict does not cover."""
     return f"Of what was not seen nothing is known: {first_of(unseen)}." if unseen else ""
 
@@ -161,5 +165,5 @@ def first_of(unseen: Sequence[str]) -> str:
     return unseen[0] if len(unseen) == 1 else f"{unseen[0]}, and {len(unseen) - 1:,} more"
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def plural(count: int, noun: str, several: str | None = None) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or noun + 's'}"

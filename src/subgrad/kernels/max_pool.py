@@ -35,6 +35,7 @@ from subgrad.torch_internals.autograd import forward_level
 # How many entries a program does, and in how many warps; `benchmarks/max_pool.py --tiles` compares them.
 TILES = ((1024, 4), (2048, 4), (2048, 8), (512, 4))
 FORWARD, BACKWARD = 0, 0  # which of them
+LONG = 64  # entries side by side; in longer lines more than one is looked at at once
 _CHANNELS = 128  # at most in a tile: two lines of the cache, and threads that read 16 bytes each
 # What keeps a bit for each of so many entries, and their count; without it up to 64, and the bits are counted.
 _WORDS = ((12, torch.int16), (27, torch.int32), (64, torch.int64))
@@ -154,7 +155,7 @@ class Geometry:
         gradient = self._empty(self.shape, cotangent, cotangent.dtype)
         if x is not None:
             shares = _accurate(cotangent) / (words >> 32)
-            self._kernel(None, cotangent)(x, shares, words, gradient)
+            self._kernel(None, cotangent)(x, shares, self._largest(x, words), words, gradient)
         else:
             self._kernel(None, cotangent)(cotangent, words, gradient)
         return gradient
@@ -204,9 +205,10 @@ class Geometry:
         return max((size + 1) * (out + 1) for size, out in zip(self.sizes, self.outputs, strict=True))
 
     def _lines(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and words of large windows, one dimension after the other, the innermost first."""
+        """Values and words of large windows, one dimension after the other; the innermost, along which windows lie side
+        by side in memory, last, when the fewest are left."""
         found, words, sizes = x, x, [*self.sizes]
-        differ = [dim for dim in (2, 1, 0) if (self.sizes[dim], self.kernel[dim]) != (self.outputs[dim], 1)]
+        differ = [dim for dim in (0, 1, 2) if (self.sizes[dim], self.kernel[dim]) != (self.outputs[dim], 1)]
         for dim in differ:
             sizes[dim] = self.outputs[dim]
             shape = self.out if dim == differ[-1] else (prod(self.out) // prod(self.outputs) * prod(sizes),)
@@ -223,9 +225,17 @@ class Geometry:
             self._kernels[key](given, of_given, found, words)
         return found, words
 
+    def _largest(self, x: Tensor, words: Tensor) -> Tensor:
+        """Of each window, as it lies in the input."""
+        if self.channels_last:
+            flat, index = (each.movedim(1, -1).flatten(1, -2) for each in (x, words & _POSITION))
+            return flat.gather(1, index)
+        return x.view(self.lanes, -1).gather(1, (words & _POSITION).view(self.lanes, -1))
+
     def _line(self, dim: int, inner: int, total: int, is_first: bool) -> Launch:
-        entries = min(_power_of_two(self.kernel[dim]), 512 if inner == 1 else 32)
-        at_once = max(1, 2048 // entries)
+        is_long = inner == 1 and self.kernel[dim] > LONG
+        entries = min(_power_of_two(self.kernel[dim]), 512) if is_long else 1
+        at_once = 1024 if entries == 1 else max(1, 2048 // entries)
         below = prod(self.sizes[dim + 1 :])
         index = triton_kernels().index_type(max(prod(self.shape), prod(self.out), self._most_counted))
         step, even = (1, False) if self.steps is None else (self.steps[dim], True)
@@ -347,8 +357,8 @@ def _regular(
     kernel, steps, padding, dilation = given
     dims = max(2, *map(len, given))  # one number in a list, too, is for all dimensions
     kernel, steps, padding, dilation = (_each(each, dims) for each in (kernel, steps or kernel, padding, dilation))
-    if not _is_sound(shape, dims, (*kernel, *steps, *dilation)):
-        return None
+    if not _is_sound(shape, dims, (*kernel, *steps, *dilation)) or (last and len(shape) == dims + 1):
+        return None  # of an image in space without a batch the second dimension is none of channels
     outputs = []
     for size, k, s, p, d in zip(shape[-dims:], kernel, steps, padding, dilation, strict=True):
         room = size + 2 * p - d * (k - 1) - 1

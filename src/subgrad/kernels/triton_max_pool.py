@@ -13,7 +13,8 @@ plane of depth, a line also one row. Stores come last, so that no read waits for
 ``EVEN``: windows all have one size and lie ``S`` apart. Else they are those of adaptive pooling.
 
 A window of more entries than a word has bits is looked at one dimension after the other, and its word is a position and
-a count: how many are as large as the entry there. Which they are the backward sees in the input, which is kept for it.
+a count: how many are as large as the entry there. Which they are the backward sees in the input, which is kept for it:
+those that equal the window's largest.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import triton.language as tl
 
 from subgrad.kernels.triton_bitmask import _divided, _wide
 
+POSITION = tl.constexpr(0x7FFFFFFF)  # in the word of a large window; above are how many entries are as large
 COUNTED = tl.constexpr(58)  # entries, for which a word of 64 bits still has room for their count
 
 
@@ -346,7 +348,7 @@ def large_windows_forward(
 ):  # fmt: skip
     """Along one dimension the largest entry of each window, with the word of what was found along dimensions before.
 
-    ``inner`` entries lie between two neighbours along it, and ``below`` positions.
+    ``inner`` entries lie between two neighbours along it, and ``below`` positions. ``E`` entries are looked at at once.
     """
     output = tl.program_id(0).to(INDEX) * P + tl.arange(0, P)
     base = output // inner // outputs * size * inner + output % inner
@@ -355,87 +357,100 @@ def large_windows_forward(
     value = tl.full([P], float("-inf"), dtype=x_ptr.dtype.element_ty)
     word = tl.zeros([P], dtype=tl.int64)
     for start in range(0, K, E):
-        number = start + tl.arange(0, E)[None, :]
-        place = begin[:, None] + number * D
-        exists = (place >= 0) & (place < end[:, None]) & (number < K) & (output < total)[:, None]
-        at = base[:, None] + place.to(INDEX) * inner
-        entry = _wide(tl.load(x_ptr + at, mask=exists, other=float("-inf")))
-        # The first of the largest, or the last that is nan.
-        is_nan = entry != entry
-        most = tl.max(tl.where(is_nan, float("-inf"), entry), axis=1)
-        level = exists & (entry == most[:, None])
-        last_nan = tl.max(tl.where(is_nan, number, -1), axis=1)
-        chosen = tl.where(last_nan >= 0, last_nan, tl.min(tl.where(level, number, K), axis=1))
-        is_some = chosen < K
-        taken = begin + chosen * D
-        best = tl.load(x_ptr + base + taken.to(INDEX) * inner, mask=is_some, other=float("-inf"))
-        index = taken.to(tl.int64) * below
-        if FIRST:
-            count = tl.sum(level.to(tl.int64), axis=1)
+        if E == 1:
+            place = begin + start * D
+            is_some = (place >= 0) & (place < end) & (output < total)
+            at = base + place.to(INDEX) * inner
+            best = tl.load(x_ptr + at, mask=is_some, other=float("-inf"))
+            found = tl.load(found_ptr + at, mask=is_some & ((best >= value) | (best != best)), other=0)
+            found = place.to(tl.int64) * below + (1 << 32 if FIRST else found)
         else:
-            count = tl.sum(tl.load(found_ptr + at, mask=level, other=0) >> 32, axis=1)
-            index += tl.load(found_ptr + base + taken.to(INDEX) * inner, mask=is_some, other=0) & 0x7FFFFFFF
-        count = tl.where(last_nan >= 0, 1, count) << 32
-        leads = is_some & ((best > value) | (best != best) | (word == 0))
-        word = tl.where(leads, count | index, tl.where(is_some & (best == value), word + count, word))
-        value = tl.where(leads, best, value)
+            number = start + tl.arange(0, E)[None, :]
+            place = begin[:, None] + number * D
+            exists = (place >= 0) & (place < end[:, None]) & (number < K) & (output < total)[:, None]
+            at = base[:, None] + place.to(INDEX) * inner
+            entry = _wide(tl.load(x_ptr + at, mask=exists, other=float("-inf")))
+            before = tl.zeros([P, E], dtype=tl.int64) + (1 << 32)
+            if not FIRST:
+                before = tl.load(found_ptr + at, mask=exists, other=0)
+            index = place.to(tl.int64) * below + (before & POSITION)
+            level = exists & (entry == tl.max(tl.where(entry != entry, float("-inf"), entry), axis=1)[:, None])
+            of_nan = tl.max(tl.where(entry != entry, index, -1), axis=1)
+            of_best = tl.where(of_nan >= 0, of_nan, tl.min(tl.where(level, index, POSITION), axis=1))
+            chosen = tl.max(tl.where(exists & (index == of_best[:, None]), number, -1), axis=1)
+            is_some = chosen >= 0
+            at_best = base + (begin + chosen * D).to(INDEX) * inner
+            best = tl.load(x_ptr + at_best, mask=is_some, other=float("-inf"))
+            count = tl.where(of_nan >= 0, 1, tl.sum(tl.where(level, before >> 32, 0), axis=1))
+            found = count << 32 | of_best
+        # The first of the largest, or the last that is nan, as they lie in the input.
+        index, of_value = found & POSITION, word & POSITION
+        leads = (best > value) | (word == 0) | ((best != best) & ((value == value) | (index > of_value)))
+        leads = is_some & leads
+        level_too = is_some & (best == value)
+        both = (word >> 32) + (found >> 32) << 32 | tl.minimum(index, of_value)
+        word = tl.where(leads, found, tl.where(level_too, both, word))
+        value = tl.where(leads | (level_too & (index < of_value)), best, value)
     tl.store(values_ptr + output, value, mask=output < total)
     tl.store(words_ptr + output, word, mask=output < total)
 
 
 @triton.jit
-def _first_window(place, size, outputs, S: tl.constexpr, PAD: tl.constexpr, W: tl.constexpr, EVEN: tl.constexpr,
-                  COUNTS: tl.constexpr):  # fmt: skip
-    """The first of ``W`` windows along one dimension that may have a place."""
-    return (place + PAD) // S + 1 - W if EVEN else (place.to(COUNTS) * outputs // size).to(tl.int32)
+def _windows_with(place, size, outputs, K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, D: tl.constexpr,
+                  EVEN: tl.constexpr, COUNTS: tl.constexpr):  # fmt: skip
+    """The first and the last window along one dimension that reach over a place."""
+    if EVEN:
+        first = tl.maximum(place + PAD - (K - 1) * D + S - 1, 0) // S
+        return first, tl.minimum((place + PAD) // S, outputs - 1)
+    else:
+        wide = place.to(COUNTS)
+        return (wide * outputs // size).to(tl.int32), (((wide + 1) * outputs - 1) // size).to(tl.int32)
 
 
 @triton.jit
-def _has(window, place, size, outputs, K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, D: tl.constexpr,
-         EVEN: tl.constexpr, COUNTS: tl.constexpr):  # fmt: skip
-    """Whether there is such a window, and that place in it."""
-    begin, end = _begin(window, size, outputs, S, PAD, EVEN, COUNTS)
-    at = place - begin
-    return (window >= 0) & (window < outputs) & (at >= 0) & (at % D == 0) & (at // D < K) & (place < end)
+def _has(window, last, place, S: tl.constexpr, PAD: tl.constexpr, D: tl.constexpr):
+    """Whether a window, no later than the last that reaches over a place, has it."""
+    if D == 1:
+        return window <= last
+    else:
+        return (window <= last) & ((place + PAD - window * S) % D == 0)
 
 
 @triton.jit
 def large_windows_backward(
-    x_ptr, shares_ptr, words_ptr, gradient_ptr, lanes, depth, height, width, out_depth, out_height, out_width,
+    x_ptr, shares_ptr, largest_ptr, words_ptr, gradient_ptr,
+    lanes, depth, height, width, out_depth, out_height, out_width,
     KZ: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, SZ: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr,
     PZ: tl.constexpr, PY: tl.constexpr, PX: tl.constexpr, DZ: tl.constexpr, DY: tl.constexpr, DX: tl.constexpr,
     WZ: tl.constexpr, WY: tl.constexpr, WX: tl.constexpr, EVEN: tl.constexpr, COUNTS: tl.constexpr,
     LAST: tl.constexpr, INDEX: tl.constexpr, P: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
-    """For each entry the sum of the shares of those of ``W`` windows in which it is largest, in their order."""
+    """For each entry the shares of those of ``W`` windows whose largest entry is as large, summed in their order."""
     windows, space = out_depth * out_height * out_width, depth * height * width
     position, lane, first, image = _tile(space, lanes, P, L, 1)
     inside = (position < space)[:, None] & (first + lane < lanes)[None, :]
     x, y, z = position % width, position // width % height, position // width // height
-    plane = _first_window(z, depth, out_depth, SZ, PZ, WZ, EVEN, COUNTS)
-    row = _first_window(y, height, out_height, SY, PY, WY, EVEN, COUNTS)
-    column = _first_window(x, width, out_width, SX, PX, WX, EVEN, COUNTS)
-    entries = _start(x_ptr, image, first, lanes, space, LAST)
-    of_windows = _start(words_ptr, image, first, lanes, windows, LAST)
-    shares = _start(shares_ptr, image, first, lanes, windows, LAST)
+    plane, last_plane = _windows_with(z, depth, out_depth, KZ, SZ, PZ, DZ, EVEN, COUNTS)
+    row, last_row = _windows_with(y, height, out_height, KY, SY, PY, DY, EVEN, COUNTS)
+    column, last_column = _windows_with(x, width, out_width, KX, SX, PX, DX, EVEN, COUNTS)
     offset = _offset(position, lane, lanes, space, LAST, INDEX)
-    entry = tl.load(entries + offset, mask=inside)
+    window = _offset((plane * out_height + row) * out_width + column, lane, lanes, windows, LAST, INDEX)
+    shares = _start(shares_ptr, image, first, lanes, windows, LAST) + window
+    largest = _start(largest_ptr, image, first, lanes, windows, LAST) + window
+    words = _start(words_ptr, image, first, lanes, windows, LAST) + window
+    entry = tl.load(_start(x_ptr, image, first, lanes, space, LAST) + offset, mask=inside)
     total = tl.zeros([P, L], dtype=shares_ptr.dtype.element_ty)
     for w in range(WZ):
-        has_z = _has(plane + w, z, depth, out_depth, KZ, SZ, PZ, DZ, EVEN, COUNTS)
+        has_z = _has(plane + w, last_plane, z, SZ, PZ, DZ)
         for v in range(WY):
-            has_y = has_z & _has(row + v, y, height, out_height, KY, SY, PY, DY, EVEN, COUNTS)
+            has_y = has_z & _has(row + v, last_row, y, SY, PY, DY)
             for u in range(WX):
-                has = has_y & _has(column + u, x, width, out_width, KX, SX, PX, DX, EVEN, COUNTS)
-                window = ((plane + w) * out_height + row + v) * out_width + column + u
-                window = _offset(window, lane, lanes, windows, LAST, INDEX)
-                has = has[:, None] & inside
-                word = tl.load(of_windows + window, mask=has, other=0)
-                at = (word & 0x7FFFFFFF).to(tl.int32)
-                is_tied = (word >> 32) > 1
-                largest = at.to(INDEX) * lanes + lane[None, :] if LAST else lane.to(INDEX)[None, :] * space + at
-                best = tl.load(entries + largest, mask=is_tied)
-                hits = has & ((at == position[:, None]) | (is_tied & (best == entry)))
-                total += tl.load(shares + window, mask=hits, other=0.0)
+                has = (has_y & _has(column + u, last_column, x, SX, PX, DX))[:, None] & inside
+                apart = _apart(w, v, u, out_height, out_width, lanes, LAST, INDEX)
+                most = tl.load(largest + apart, mask=has, other=0.0)
+                # Of those that are nan, which no entry equals, the word tells the place.
+                word = tl.load(words + apart, mask=has & (most != most), other=-1)
+                hits = has & ((most == entry) | ((word & POSITION) == position[:, None]))
+                total += tl.load(shares + apart, mask=hits, other=0.0)
     gradients = _start(gradient_ptr, image, first, lanes, space, LAST)
     tl.store(gradients + offset, total.to(gradient_ptr.dtype.element_ty), mask=inside)
