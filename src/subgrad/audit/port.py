@@ -150,7 +150,7 @@ def _read(reference: Reference, named: Mapping[str, Tensor]) -> list[Tensor]:
     found = []
     for name, parameter in named.items():
         dtype = torch.promote_types(parameter.dtype, torch.float64)
-        gradient = torch.as_tensor(given[name]).detach().to(parameter.device, dtype)
+        gradient = torch.as_tensor(given[name], dtype=dtype, device=parameter.device).detach()
         if gradient.shape != parameter.shape:
             turned = " It is that of its transpose: give it as .T." if gradient.shape == parameter.shape[::-1] else ""
             raise ValueError(
