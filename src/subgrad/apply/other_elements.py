@@ -16,12 +16,12 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import Gate, are_known_absent, outer_levels, through, valued
 from subgrad.apply.call import Arguments, Call
-from subgrad.apply.executors import Run
+from subgrad.apply.executors import Executor, Run
 from subgrad.apply.plan import Plan
 from subgrad.kinks.conditions import all_pairs, pairs
 
 
-class OtherElements:
+class OtherElements(Executor):
     """Operators of many entries at which another framework is followed that takes something else."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
@@ -30,9 +30,6 @@ class OtherElements:
         if call.form != call.op.op:  # torch's own composite calls the operator, which then comes here
             return Call.native
         return partial(_run, SLOPES[call.op.op], plan.other, plan.spares)
-
-    def gains(self, op: str, key: str) -> bool:
-        return False
 
 
 NANS = ("nan", "nan if live")
