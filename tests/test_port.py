@@ -6,6 +6,7 @@ Recorded by scripts/record_frameworks.py, which runs scripts/train_jax.py.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import subgrad
+from subgrad.audit import Port
 
 RECORD = Path(__file__).parent / "recorded" / "frameworks" / "jax_training.json"
 CLOSE = 1e-12
@@ -103,3 +105,27 @@ def test_kinks_are_hit_at_every_step() -> None:
         weights = {
             name: (grid * (each.detach() - rate * gradients[name])).round() / grid for name, each in leaves.items()
         }
+
+
+def compared(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Port:
+    """Torch's first step against JAX's, changed."""
+    leaves = {name: tensor(each).requires_grad_() for name, each in recorded()["weights"].items()}
+    x, target = tensor(recorded()["x"]), tensor(recorded()["target"])
+    reference = change(recorded()["steps"][0]["gradients"])
+    with subgrad.use("torch-2.14"):
+        return subgrad.compare(lambda: loss(leaves, x, target), leaves, reference=reference)
+
+
+def test_the_kinks_explain_all_of_the_difference_to_jax() -> None:
+    port = compared(lambda gradients: gradients)
+    assert "jax" in (port.convention, *port.also)
+    assert port.explained == 1
+    assert {cause.operator for cause in port.causes} >= {"clamp", "leaky_relu"}
+
+
+@pytest.mark.parametrize("name", ["first", "second", "shift"])
+def test_a_mistake_away_from_kinks_is_not_explained(name: str) -> None:
+    port = compared(lambda gradients: {**gradients, name: 2 * tensor(gradients[name])})
+    assert [each.parameter for each in port.unexplained] == [name]
+    assert port.explained < 1
+    assert f"Not explained: {name}" in port.verdict
