@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from pathlib import Path
 from threading import Barrier
@@ -243,15 +244,34 @@ def test_bounds_that_change_with_every_call() -> None:
             assert slope(lambda x, bound=bound: x.clamp(min=bound / 7), at=bound / 7) == 1
 
 
-def test_compiled_autograd() -> None:
-    x = torch.tensor([-1.0, 0.0, 1.0], requires_grad=True)
-    with subgrad.use("right"):
-        for _ in range(2):
-            out = x.clamp(0, 1) * 3
-        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
-            out.backward(torch.tensor([1.0, 2.0, 3.0]))
-    assert x.grad is not None
-    assert x.grad.tolist() == [0, 6, 0]
+COMPILED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "clamp": lambda x: x.clamp(0, 1),
+    "clamp_": lambda x: (x * 1).clamp_(0, 1),
+    "relu_": lambda x: (x * 1).relu_(),
+    "maximum": lambda x: torch.maximum(x, torch.zeros(2, 4)),
+    "max_pool1d": lambda x: F.max_pool1d(x, 2),
+    "max_pool2d": lambda x: F.max_pool2d(x[None], 2),
+    "max_pool2d with indices": lambda x: F.max_pool2d(x[None], 2, return_indices=True)[0],
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_autograd(name: str) -> None:
+    """Also where the input was written over, where second derivatives are zeros, and of functions with two outputs."""
+    found = []
+    for compiled in (False, True):
+        x = torch.tensor([[-1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 2.0]], requires_grad=True)
+        with subgrad.use("min-norm" if "pool" in name else "right"):
+            for _ in range(2):
+                out = COMPILED[name](x) * 3
+        assert type(out.grad_fn.next_functions[0][0]).__name__ == "CppFunction"
+        compiler = torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager"))
+        with compiler if compiled else nullcontext():
+            out.backward(torch.arange(1.0, 1 + out.numel()).view_as(out))
+        found.append(x.grad)
+    assert torch.equal(*found)
+    assert found[0] is not None
+    assert found[0].any()
 
 
 def test_unknown_modes_are_refused() -> None:

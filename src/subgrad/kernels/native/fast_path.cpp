@@ -54,6 +54,7 @@ using loops::Range;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using torch::jit::Stack;
+using SavedData = decltype(AutogradContext::saved_data);
 
 namespace c10 {
 
@@ -124,14 +125,67 @@ struct Origin : torch::CustomClassHolder {
     return IValue::make_capsule(std::move(origin));
   }
 
-  // 0.0, which taken away leaves every bit; its derivative with respect to the input is zeros.
-  static Tensor zero(const IValue& kept) {
-    const auto& origin = static_cast<const Origin&>(*kept.toCapsule());
+  // 0.0, which taken away leaves every bit; its derivative with respect to the input is zeros, unless it was hidden.
+  static Tensor zero(const SavedData& data, const Tensor& cotangent) {
+    const auto kept = data.find("origin");
+    if (kept == data.end()) return at::zeros({}, cotangent.options());
+    const auto& origin = static_cast<const Origin&>(*kept->second.toCapsule());
     Tensor zeros = at::zeros({}, origin.options).expand(origin.sizes).detach();
     torch::autograd::impl::set_gradient_edge(zeros, origin.edge);
     return zeros.reshape({-1}).narrow(0, 0, 0).sum();
   }
 };
+
+// Compiled autograd knows no capsules, and no functions that wrote over their input or have outputs without a derivative:
+// before it looks at a node that is taken from it. A pooling it is told as an address, and what lies there is kept from
+// then on, for the graphs that it makes.
+void hide_from_compiled_autograd(AutogradContext& context) {
+  static auto* kept = new std::map<int64_t, c10::intrusive_ptr<torch::CustomClassHolder>>;
+  static std::mutex mutex;
+  context.mark_dirty({});
+  context.mark_non_differentiable({});
+  context.saved_data.erase("origin");
+  const auto pooling = context.saved_data.find("pooling");
+  if (pooling == context.saved_data.end() || pooling->second.isInt()) return;
+  auto holder = pooling->second.toCapsule();
+  const auto address = reinterpret_cast<int64_t>(holder.get());
+  pooling->second = address;
+  const std::lock_guard<std::mutex> lock(mutex);
+  kept->emplace(address, std::move(holder));
+}
+
+// The node of a function, and what compiled autograd sees of it.
+template <typename Function>
+struct Backward : torch::autograd::Function<Backward<Function>> {
+  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
+    return Function::backward(context, cotangents);
+  }
+};
+
+template <typename Function>
+struct Compilable : torch::autograd::CppNode<Backward<Function>> {
+  using Node = torch::autograd::CppNode<Backward<Function>>;
+
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    hide_from_compiled_autograd(const_cast<Compilable*>(this)->ctx_);
+    Node::compiled_args(args);
+  }
+};
+
+struct Masked;
+struct Packed;
+struct Pooled;
+
+}  // namespace
+
+template <>
+struct torch::autograd::CppNode<Masked> : Compilable<Masked> {};
+template <>
+struct torch::autograd::CppNode<Packed> : Compilable<Packed> {};
+template <>
+struct torch::autograd::CppNode<Pooled> : Compilable<Pooled> {};
+
+namespace {
 
 // What is masked: an operator, and its arguments on the stack, where it leaves its result.
 struct Call {
@@ -184,7 +238,7 @@ struct Masked : torch::autograd::Function<Masked> {
     Tensor gradient = kept.scalar_type() == at::kBool    ? at::where(kept, cotangent, 0)
                       : cotangent.scalar_type() == at::kFloat ? weighed<float>(kept, cotangent, strides)
                                                               : weighed<double>(kept, cotangent, strides);
-    if (at::GradMode::is_enabled() && data.count("origin")) gradient = gradient.sub(Origin::zero(data["origin"]));
+    if (at::GradMode::is_enabled() && data.count("origin")) gradient = gradient.sub(Origin::zero(data, cotangent));
     return {gradient, Tensor()};
   }
 
@@ -418,7 +472,7 @@ struct Packed : torch::autograd::Function<Packed> {
     }
     py::gil_scoped_acquire gil;
     const auto in_python = py::reinterpret_borrow<py::object>(weighing().in_python);
-    const auto gradient = in_python(coding, cotangent, codes, Origin::zero(saved["origin"]), py::tuple(py::cast(sizes)),
+    const auto gradient = in_python(coding, cotangent, codes, Origin::zero(saved, cotangent), py::tuple(py::cast(sizes)),
                                     py::tuple(py::cast(strides)));
     return {gradient.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
@@ -482,7 +536,10 @@ struct Pooled : torch::autograd::Function<Pooled> {
     const auto saved = context->get_saved_variables();
     const Tensor words = saved[0], x = saved[1], cotangent = cotangents[0];
     if (!cotangent.defined()) return variable_list(3);
-    const auto& pooling = static_cast<const Pooling&>(*context->saved_data["pooling"].toCapsule());
+    const auto& kept = context->saved_data.at("pooling");
+    const auto* holder = kept.isInt() ? reinterpret_cast<const torch::CustomClassHolder*>(kept.toInt())
+                                      : kept.toCapsule().get();
+    const auto& pooling = static_cast<const Pooling&>(*holder);
     const auto is_plain = pooling.kernels ? is_plain_cuda : is_plain_cpu;
     if (!at::GradMode::is_enabled() && is_plain(cotangent) && is_plain(words) &&
         cotangent.scalar_type() == pooling.dtype) {
@@ -497,7 +554,7 @@ struct Pooled : torch::autograd::Function<Pooled> {
     }
     py::gil_scoped_acquire gil;
     const auto in_python = py::reinterpret_borrow<py::object>(pooling.in_python);
-    const Tensor zero = Origin::zero(context->saved_data["origin"]);
+    const Tensor zero = Origin::zero(context->saved_data, cotangent);
     const py::object input = pooling.is_small ? py::object(py::none()) : py::cast(x);
     return {in_python(cotangent, words, zero, input).cast<Tensor>(), Tensor(), Tensor()};
   }
