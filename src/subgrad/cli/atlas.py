@@ -62,7 +62,8 @@ def _operators(options: argparse.Namespace) -> list[str]:
     """The operators of the table and the operations of the frameworks that are named."""
     from subgrad.survey.frameworks import cases, chosen
 
-    operators = [(ALIASES[each] if each in ALIASES else each).removeprefix("aten::") for each in options.operators]
+    given: list[str] = options.operators
+    operators = [ALIASES.get(each, each).removeprefix("aten::") for each in given]
     wrong = next((each for each in operators if each not in KINKS and not chosen([each])), None)
     if wrong is not None:
         known = [*KINKS.names, *(case["operator"] for case in cases())]
