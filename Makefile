@@ -9,7 +9,7 @@ TESTED = build/tested
 TEST = PYTHONDONTWRITEBYTECODE= $(1)/bin/pytest -n $(WORKERS) --dist worksteal --tested $(TESTED)/$(2).json
 
 .PHONY: help survey test test-newest test-unbuilt test-oldest test-front built browser lint docs speed scan database clarke mutations bertoin everywhere \
-	versions record clean
+	versions record frameworks clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -87,11 +87,14 @@ bertoin: .venv/ready  ## how often relu'(0) matters, in 16, 32 and 64 bits: docs
 everywhere: .venv/ready  ## every way to differentiate, under every convention: docs/everywhere.md
 	.venv/bin/python scripts/everywhere.py
 
-versions: .venv/ready  ## the published cases on torch 2.11, 2.13, 2.14 and 2.15, each in an environment of its own
+versions: .venv/ready  ## the published cases on torch 2.11 to 2.15, each in an environment of its own
 	.venv/bin/python scripts/versions.py
 
 record: .venv/ready  ## record what the real torch 2.13 and 2.14 return for every sample
 	.venv/bin/python scripts/record.py
+
+frameworks: .venv/ready  ## what the real JAX, TensorFlow, MLX, Paddle, tinygrad and autograd return: docs/frameworks.md
+	.venv/bin/python scripts/record_frameworks.py
 
 clean:  ## remove the environments
 	rm -rf .venv .venv-oldest .venv-uv .venv-torch-*

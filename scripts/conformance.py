@@ -1,6 +1,6 @@
 """Run the conformance pack on other backends, each in an environment of its own, and write docs/conformance.md.
 
-python scripts/conformance.py                # Inductor, JAX and tinygrad; ten minutes, most of which is compiling
+python scripts/conformance.py                # all of them; ten minutes, most of which is compiling
 python scripts/conformance.py JAX tinygrad   # some of them, to look at; the page is left alone
 """
 
@@ -11,43 +11,59 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from environments import ROOT, UV
+from environments import ROOT
 from sections import write_section
 
-BACKENDS = {"Inductor": None, "JAX": "jax", "tinygrad": "tinygrad"}
+from subgrad.survey.frameworks import cases, measure
+
 SCRIPTS = ROOT / "scripts" / "backends"
+sys.path.insert(0, str(SCRIPTS))
+
+from report import summary  # noqa: E402
+
+# Inductor is in the project's own environment; the others have one each, as `subgrad survey --frameworks` makes them.
+BACKENDS = {
+    "Inductor": None,
+    **{"JAX": "jax", "TensorFlow": "tensorflow", "MLX": "mlx", "PaddlePaddle": "paddle"},
+    **{"tinygrad": "tinygrad", "autograd": "autograd"},
+}
 PAGE = ROOT / "docs" / "conformance.md"
-# tinygrad's own interpreter of kernels: it needs no compiler.
-ENVIRONMENT = {"tinygrad": {"DEV": "PYTHON"}}
+CONVENTION = "torch-2.14"
 SERIOUS = ("in value", "away from kinks", "on kinks: no element of the set")
 
 
-def interpreter(name: str) -> Path:
-    """The interpreter of an environment that holds the backend; Inductor is in the project's own."""
-    package = BACKENDS[name]
-    if package is None:
-        return Path(sys.executable)
-    folder = ROOT / f".venv-{package}"
-    if not (folder / "ready").exists():
-        print(f"building an environment with {package} ...", file=sys.stderr)
-        subprocess.run([UV, "venv", "--quiet", "--allow-existing", "--python", sys.executable, folder], check=True)
-        install = [UV, "pip", "install", "--quiet", "--python", folder / "bin" / "python", package, "numpy"]
-        subprocess.run(install, check=True)
-        (folder / "ready").touch()
-    return folder / "bin" / "python"
-
-
 def found(name: str) -> dict[str, Any]:
-    script = SCRIPTS / f"with_{name.lower()}.py"
     print(f"{name} ...", file=sys.stderr)
-    command = [interpreter(name), "-W", "ignore", script]
-    done = subprocess.run(
-        command, env={**os.environ, **ENVIRONMENT.get(name, {})}, check=True, stdout=subprocess.PIPE, text=True
-    )
+    framework = BACKENDS[name]
+    if framework is not None:
+        return asked(name, framework)
+    command = [sys.executable, "-W", "ignore", SCRIPTS / f"with_{name.lower()}.py"]
+    done = subprocess.run(command, env=os.environ, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def asked(name: str, framework: str) -> dict[str, Any]:
+    """A framework, by the first of its spellings of each operation."""
+    answers = measure(framework, tell=lambda message: print(f"{name}: {message}", file=sys.stderr))
+    if answers.failed is not None:
+        sys.exit(f"{name} was not measured: {answers.failed}")
+    by_case = {_key(case): spellings for case, spellings in zip(cases(), answers.cases, strict=True)}
+
+    def run(case: Any) -> tuple[Any, Any]:
+        returned = next(iter(by_case[_key(vars(case))].values()), None)
+        if returned is None:
+            raise NotImplementedError
+        if returned.failed is not None:
+            raise RuntimeError(returned.failed)
+        return returned.value, returned.reverse
+
+    return summary(name, answers.version or "", run, CONVENTION)
+
+
+def _key(case: Any) -> str:
+    return repr((case["overload"], case["arguments"]))
 
 
 def table(backends: list[dict[str, Any]]) -> str:

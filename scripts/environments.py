@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 UV = ROOT / ".venv-uv" / "bin" / "uv"
-VERSIONS = ("2.11.0", "2.13.0", "2.14.1", "2.15.0")
+VERSIONS = ("2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 
 
 def python(version: str) -> Path:

@@ -8,23 +8,18 @@ python scripts/record_frameworks.py --page      # the page alone, from what is r
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import asdict
 from typing import Any
-from zlib import crc32
 
 from environments import ROOT
 from frameworks_page import write_page
 
-from subgrad.survey.frameworks import PACKAGES, Answers, Case, Returned, cases, measure, parsed
+from subgrad.survey.frameworks import PACKAGES, Answers, Case, Returned, cases, measure, parsed, signature
+from subgrad.survey.frameworks.measure import interpreter
 
 RECORDED = ROOT / "tests" / "recorded" / "frameworks"
-
-
-def signature(case: Case) -> int:
-    """What tells a case: the record is of other calls where it differs."""
-    given = {name: case[name] for name in ("operator", "arguments", "differentiated", "cotangent")}
-    return crc32(json.dumps(given, sort_keys=True).encode())
 
 
 def row(case: Case, found: dict[str, Returned]) -> dict[str, Any]:
@@ -48,13 +43,23 @@ def write(answers: Answers) -> None:
     print(f"{target.relative_to(ROOT)}: as {answers.framework} {answers.version} returns it")
 
 
+def write_training(name: str, version: str | None) -> None:
+    """Ten steps of training, which `tests/test_port.py` takes in torch."""
+    command = [interpreter(name, version), ROOT / "scripts" / "train_jax.py"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    (RECORDED / "jax_training.json").write_bytes(done.stdout)
+
+
 def main() -> None:
     if sys.argv[1:] != ["--page"]:
         for text in sys.argv[1:] or PACKAGES:
-            answers = measure(*parsed(text), tell=lambda message, text=text: print(f"{text}: {message}", file=sys.stderr))
+            print(f"{text} ...", file=sys.stderr)
+            answers = measure(*parsed(text))
             if answers.failed is not None:
                 sys.exit(f"{text} was not measured: {answers.failed}")
             write(answers)
+            if answers.framework == "jax":
+                write_training(*parsed(text))
     write_page()
 
 

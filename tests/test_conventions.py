@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subgrad import Convention, kinks, use
-from subgrad.conventions import RULES
+from subgrad.conventions import NAMES
 
 COTANGENT = torch.tensor([3.0, -0.5, 2.0], dtype=torch.float64)
 Operator = Callable[..., Tensor]
@@ -240,7 +240,7 @@ class TestOverrides:
         assert Convention(Convention("left", relu=2.0, surrogate=True), abs=0.0).surrogate
 
 
-CONVENTIONS = ", ".join(RULES)
+CONVENTIONS = ", ".join(NAMES)
 OPERATORS = ", ".join(kinks.names)
 SURROGATE_HINT = "\nPick a value inside it, or pass surrogate=True if you want a slope that is not a subgradient."
 REFUSED = {

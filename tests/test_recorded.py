@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import recording
+import torch
 
 import subgrad
+from subgrad.conventions import SAME_VERSIONS
 from subgrad.kinks import KINKS
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -35,6 +37,32 @@ def test_every_sample_has_the_gradient_of_the_real_version_to_the_bit(convention
     if op in KINKS.joint and all(recording.REFUSED in each.values() for each in found):
         pytest.skip("the installed torch cannot differentiate it: aminmax up to 2.12")
     assert found == recorded(convention)[op]
+
+
+@cache
+def measured_alone() -> dict[str, Any]:
+    return recording.record()["rows"]
+
+
+@pytest.mark.parametrize("op", recording.OVERLOADS)
+def test_the_installed_version_returns_what_the_convention_of_its_name_does(op: str) -> None:
+    """`torch-2.11`, `torch-2.12` and `torch-2.15` are other names: each is proven where it is installed."""
+    name = f"torch-{'.'.join(torch.__version__.split('.')[:2])}"
+    found = measured_alone()[op]
+    if op in KINKS.joint and all(recording.REFUSED in each.values() for each in found):
+        pytest.skip("the installed torch cannot differentiate it: aminmax up to 2.12")
+    assert found == recorded(subgrad.Convention(name).base)[op]
+
+
+def test_other_names_are_the_same_convention() -> None:
+    assert {name: subgrad.Convention(name) for name in SAME_VERSIONS} == {
+        "torch-2.11": subgrad.Convention("torch-2.13"),
+        "torch-2.12": subgrad.Convention("torch-2.13"),
+        "torch-2.15": subgrad.Convention("torch-2.14"),
+    }
+    with subgrad.use("torch-2.12"):
+        assert str(subgrad.active()) == "torch-2.13"
+    assert subgrad.Convention("min-norm", clamp="torch-2.15") == subgrad.Convention("min-norm", clamp="torch-2.14")
 
 
 @pytest.mark.parametrize("convention", VERSIONS)

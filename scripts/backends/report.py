@@ -22,21 +22,22 @@ def pack() -> Any:
     return module
 
 
-def report(name: str, version: str, run: Any, convention: str) -> None:
+def summary(name: str, version: str, run: Any, convention: str) -> dict[str, Any]:
+    """What comes of all cases, as plain data."""
     runner = pack()
     found = runner.conformance(run, convention)
-    print(
-        json.dumps(
-            {
-                "name": name,
-                "version": version,
-                "convention": convention,
-                "passed": found.passed,
-                "failed": found.failed,
-                "failures": [[each.case.operator, runner.kind(each), str(each)] for each in found.failures],
-                "died": [[str(case), said] for case, said in found.died],
-                "lacking": found.lacking,
-                "agrees": found.agrees,
-            }
-        )
-    )
+    return {
+        "name": name,
+        "version": version,
+        "convention": convention,
+        "passed": found.passed,
+        "failed": found.failed,
+        "failures": [[each.case.operator, runner.kind(each), str(each)] for each in found.failures],
+        "died": [[str(case), said] for case, said in found.died],
+        "lacking": found.lacking,
+        "agrees": found.agrees,
+    }
+
+
+def report(name: str, version: str, run: Any, convention: str) -> None:
+    print(json.dumps(summary(name, version, run, convention)))

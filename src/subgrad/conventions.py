@@ -90,6 +90,7 @@ RULES: dict[str, Rule] = {
 }
 # Versions of torch that return what another one does, at every sample of every row: other names of its convention.
 SAME_VERSIONS = {"torch-2.11": "torch-2.13", "torch-2.12": "torch-2.13", "torch-2.15": "torch-2.14"}
+NAMES = (*RULES, *SAME_VERSIONS)
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -227,7 +228,7 @@ def _rule_name(name: object) -> str:
     if isinstance(name, str) and name in SAME_VERSIONS:
         return SAME_VERSIONS[name]
     if not isinstance(name, str) or name not in RULES:
-        raise ValueError(unknown("convention", name, [*RULES, *SAME_VERSIONS]))
+        raise ValueError(unknown("convention", name, list(NAMES)))
     return name
 
 

@@ -12,7 +12,7 @@ from slopes import MEAN, RIGHT, SLOPES, TORCH, backward, forward, in_new_thread,
 from torch import Tensor
 
 from subgrad import Convention, active, set_default, use
-from subgrad.conventions import RULES
+from subgrad.conventions import NAMES
 
 
 @pytest.fixture(autouse=True)
@@ -126,8 +126,8 @@ class TestLeavingInAnotherOrder:
 
 
 UNKNOWN = {
-    "min-nrom": f"unknown convention 'min-nrom'. Did you mean 'min-norm'? Known: {', '.join(RULES)}.",
-    "nonsense": f"unknown convention 'nonsense'. Known: {', '.join(RULES)}.",
+    "min-nrom": f"unknown convention 'min-nrom'. Did you mean 'min-norm'? Known: {', '.join(NAMES)}.",
+    "nonsense": f"unknown convention 'nonsense'. Known: {', '.join(NAMES)}.",
 }
 
 

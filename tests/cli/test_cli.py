@@ -20,7 +20,7 @@ import torch
 import subgrad
 import subgrad.survey
 from subgrad.cli import main
-from subgrad.conventions import RULES
+from subgrad.conventions import NAMES
 from subgrad.survey import Finding
 
 Done = subprocess.CompletedProcess[str]
@@ -284,7 +284,7 @@ REFUSED = {
     "unknown convention": (
         ("--convention", "rihgt", "inner/watched.py"),
         "subgrad run: error: argument --convention: unknown convention 'rihgt'. Did you mean 'right'? "
-        f"Known: {', '.join(RULES)}.",
+        f"Known: {', '.join(NAMES)}.",
     ),
     "malformed override": (
         ("--convention", "min-norm,relu", "inner/watched.py"),

@@ -55,7 +55,9 @@ _other_libraries: dict[str, torch.library.Library] = {}  # by namespace
 _originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
 _strong_zeros: set[str] = set()  # the operators without kinks that have kernels for strong zeros, once these are needed
 _fronts: dict[str, Mapping[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
-_served: set[Convention | None] = set()  # the conventions with all they need; None once everything is registered
+_served: set[Convention | None] = (
+    set()
+)  # the conventions with all they need; None once everything but norms is registered
 _lock = threading.Lock()
 
 # Made before any kernel is registered, for one key: what is to lie over the kernels of some forms.
@@ -71,25 +73,27 @@ def install(convention: Convention | None = None) -> None:
     """Register the kernels that a convention needs, or all of them; they stay.
 
     No others: a kernel in Python costs microseconds even where it only calls torch's own. A second convention that
-    needs more gets all, so that what is compiled by then is compiled once more at most twice.
+    needs more gets all, so that what is compiled by then is compiled once more at most twice; but for the norms, which
+    are for conventions alone that are named after other frameworks.
     """
     warn_where_torch_differs(convention)
     if convention is not None and convention.strong_zero and not _strong_zeros:
         _install_strong_zeros()
-    if convention in _served or None in _served:
+    if convention in _served:
         return
     with _lock:
         if convention is not None and not _is_lacking(convention):
-            _served.add(convention)
+            if len(_served) < 1024:
+                _served.add(convention)
             return
-        if REGISTERED:
-            convention = None
+        wanted = (convention, None) if REGISTERED else (convention,)
         _prepare()
         guards.remember_unguarded_graphs()
         with _quietly():
             for key in _originals:
-                _register(key, convention)
-        _served.add(convention)
+                for each in wanted:
+                    _register(key, each)
+        _served.update(wanted)
 
 
 def _install_strong_zeros() -> None:
@@ -183,7 +187,7 @@ def _is_lacking(convention: Convention) -> bool:
 def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
     """Whether a convention may take what torch does not, or there is a faster way to the same."""
     if convention is None:
-        return True
+        return op.op not in SLOPES or op.op in REPAIRS
     if may_change(op, convention) or (convention.strong_zero and op.op in reaches()):
         return True
     return convention.chooses and not op.is_joint and executors.gain(op.op, key)  # pooling gains where ties share

@@ -152,13 +152,13 @@ class _Fork(Gate):
     def backward(ctx: Any, of_operator: Tensor, *of_carriers: Tensor) -> tuple[Tensor | None, ...]:
         gradient = of_operator
         for hit, weight, cotangent in zip(ctx.saved_tensors, ctx.weights, of_carriers, strict=True):
-            gradient = torch.where(hit, _scaled(*weight, cotangent), gradient)
+            gradient = torch.where(hit, _scaled(weight, cotangent), gradient)
         return (laid_out(gradient, of_operator), None, None, *(None for _ in of_carriers))
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor, ...]:
         # The join replaces what the operator makes of it at the hits.
-        return tangent.clone(), *(torch.zeros_like(tangent) + _scaled(*each, tangent) for each in ctx.weights)
+        return tangent.clone(), *(torch.zeros_like(tangent) + _scaled(each, tangent) for each in ctx.weights)
 
 
 def _zeros(like: Tensor) -> Tensor:
@@ -168,8 +168,9 @@ def _zeros(like: Tensor) -> Tensor:
     return below_autograd(like.new_zeros(()).expand, like.shape)
 
 
-def _scaled(weight: float | None, spares: bool, vector: Tensor) -> Tensor | float:
+def _scaled(weighing: tuple[float | None, bool], vector: Tensor) -> Tensor | float:
     """A weight times a vector: exactly 0 for 0, whatever comes in, and left to be done for tensors."""
+    weight, spares = weighing
     if weight is None or weight == 1:
         return vector
     if weight != weight and spares:  # nan, which some frameworks return where there is an element

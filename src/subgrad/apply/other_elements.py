@@ -1,7 +1,7 @@
 """What other frameworks return at norms of zero vectors and of tied entries, where that is not torch's own gradient.
 
-Beside torch's own derivative, which is the least element there, stands what is lacking: a slope for each entry that lies
-on the kink. It may be nan, or no element of the set: that is what the framework returns.
+Beside torch's own derivative, which is the least element there, stands what is lacking: a slope for each entry that
+lies on the kink. It may be nan, or no element of the set: that is what the framework returns.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class OtherElements:
         return False
 
 
+NANS = ("nan", "nan if live")
+
 # A tensor of vectors, for each of its entries the slope that is lacking, 0 away from the kink, and what is reduced.
 Slopes = Callable[[str, Arguments, Tensor], "tuple[Tensor, Tensor, list[int]] | None"]
 
@@ -47,6 +49,8 @@ def _run(slopes_of: Slopes, other: str, spares: bool, call: Call) -> Any:
     if lacking is None:
         return out
     vectors, slopes, dims = lacking
+    # TensorFlow's square root takes 0 * inf for 0; it is what powers other than 2 are not made of.
+    spares = spares or (other == "nan if live" and call.arguments.get("ord", call.arguments.get("p")) in (None, 2))
     added = through(_Slope, vectors, slopes, spares).sum(dims, keepdim=bool(call.arguments.get("keepdim", False)))
     found = valued(values + added.to(values.dtype), values)
     return (found, *rest) if isinstance(out, tuple) else found
@@ -57,7 +61,7 @@ def _of_norm(
 ) -> tuple[Tensor, Tensor, list[int]] | None:
     p = arguments.get(power, 2)
     p = 2 if p is None else p
-    if values.numel() == 0 or (other == "nan" and are_known_absent(values == 0)):  # before pairs take memory
+    if values.numel() == 0 or (other in NANS and are_known_absent(values == 0)):  # before pairs take memory
         return None
     vectors = vectors_of(arguments)
     dims = _dims(vectors, arguments.get("dim")) if vectors_of in (_self, _difference) else [-1]
@@ -68,7 +72,7 @@ def _of_norm(
 
 def _slopes_of_norm(other: str, x: Tensor, p: float, dims: list[int]) -> Tensor:
     size = x.abs()
-    if other == "nan":
+    if other in NANS:
         hit = size == 0 if p < 0 else size.amax(dims, keepdim=True) == 0
         return torch.where(hit, nan, 0.0).expand_as(x)
     if other == "right":

@@ -188,7 +188,7 @@ def _others(options: argparse.Namespace) -> int:
     from subgrad.survey.finding import to_json
     from subgrad.survey.frameworks import cases, chosen
 
-    operators = [ALIASES.get(each, each).removeprefix("aten::") for each in options.operators]
+    operators = [str(ALIASES.get(each, each)).removeprefix("aten::") for each in options.operators]
     known = list(dict.fromkeys(name for case in cases() for name in (case["operator"], case["overload"]) if name))
     wrong = next((each for each in operators if not chosen([each])), None)
     if wrong is not None:

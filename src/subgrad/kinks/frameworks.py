@@ -3,8 +3,9 @@
 A row names a kink by its operator, and by its place or condition where there are several. What it holds is what the
 spelling returns that `SPELLINGS` names: for a corner ``"left"``, ``"right"``, ``"mean"``, ``"sum"`` of both slopes, or a
 number; for a tie those that share, or the weight of each; for a kink of many entries ``"least"``, ``"one"`` of those that
-torch may select too, or what `apply/other_elements.py` puts there: ``"nan"`` everywhere, ``"right"`` for slope 1 where a
-norm of power 1 has a zero, ``"whole"`` for a whole slope in each tied entry. None: the framework has no such operation,
+torch may select too, or what `apply/other_elements.py` puts there: ``"nan"`` everywhere, ``"nan if live"`` for 0 where
+the cotangent of a square root is 0, ``"right"`` for slope 1 where a norm of power 1 has a zero, ``"whole"`` for a whole
+slope in each tied entry. None: the framework has no such operation,
 or returns what `LEFT_TO_TORCH` explains; the installed torch decides.
 
 ``tests/recorded`` has what the real frameworks returned, and ``make record-frameworks`` asks them again.
@@ -121,8 +122,8 @@ ROWS = (
     Row("max_pool3d_with_indices", None, "one",   None,       "least",  "one"),
     Row("adaptive_max_pool2d", None,    None,     None,       None,     "one"),
     Row("adaptive_max_pool3d", None,    None,     None,       None,     "one"),
-    Row("std.correction",    None,      "nan",    "nan",      "nan",    "nan"),
-    Row("std_mean.correction", None,    "nan",    "nan",      "nan",    "nan"),
+    Row("std.correction",    None,      "nan",    "nan if live", "nan", "nan"),
+    Row("std_mean.correction", None,    "nan",    "nan if live", "nan", "nan"),
     Row("multi_margin_loss", None,      None,     None,       None,     "one"),
 )
 # fmt: on
@@ -132,7 +133,7 @@ def _norms(op: str, p: str) -> tuple[Row, ...]:
     """The rows of a norm of a vector; -inf, and what lies below 0, TensorFlow's `tf.norm` does not take."""
     # fmt: off
     return (
-        Row(op, None, "nan",   "nan",   "nan",   "least", when=f"1 < {p} < inf"),
+        Row(op, None, "nan",   "nan if live", "nan", "least", when=f"1 < {p} < inf"),
         Row(op, None, "right", "least", "least", "least", when=f"{p} == 1"),
         Row(op, None, "least", "least", "least", "whole", when=f"{p} == inf"),
         Row(op, None, "least", None,    "least", "whole", when=f"{p} == -inf"),
@@ -144,7 +145,7 @@ def _norms(op: str, p: str) -> tuple[Row, ...]:
 NORMS = {"linalg_vector_norm": "ord", "norm.Scalar": "p", "norm.ScalarOpt_dim": "(2 if p is None else p)", "dist": "p"}
 # fmt: off
 DISTANCES = tuple(row for op in ("_cdist_forward", "_pdist_forward") for row in (
-    Row(op, None, "nan",   "nan",   "nan",   "least", when="1 < p < inf"),
+    Row(op, None, "nan",   "nan if live", "nan", "least", when="1 < p < inf"),
     Row(op, None, "right", "least", "least", "least", when="p == 1"),
     Row(op, None, "least", "least", "least", "one",   when="p == inf"),
 ))
@@ -153,7 +154,7 @@ ALL = (
     *ROWS,
     *(row for op, p in NORMS.items() for row in _norms(op, p)),
     *DISTANCES,
-    Row("_euclidean_dist", None, "nan", "nan", "nan", "least"),
+    Row("_euclidean_dist", None, "nan", "nan if live", "nan", "least"),
 )
 
 
@@ -186,5 +187,39 @@ SPELLINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "clamp_min": ("paddle.clip", "paddle.maximum: clamp_min='mean'"),
         "clamp_max": ("paddle.clip", "paddle.minimum: clamp_max='mean'"),
         "hardtanh": ("F.hardtanh", "paddle.clip: hardtanh='tensorflow'"),
+    },
+}
+
+# Operators at which a convention does not give what the framework's spelling returns, and why.
+LEFT_TO_TORCH: Mapping[str, Mapping[str, str]] = {
+    "jax": {
+        "hardtanh": "jax.nn.hard_tanh has the bounds -1 and 1 alone; for others there is jnp.clip: hardtanh='mean'",
+        "median": "jnp.median gives one tied entry everything, torch.median without a dimension shares",
+        "nanmedian": "jnp.nanmedian gives one tied entry everything, torch.nanmedian without a dimension shares",
+        "sort": "in descending order tied entries come out in reverse: their cotangents are exchanged",
+        "kthvalue": "which of the tied entries is selected depends on how torch's selection moves them",
+        "cummax": "lax.cummax shares by halves along a tree of comparisons",
+        "cummin": "lax.cummin shares by halves along a tree of comparisons",
+    },
+    "tensorflow": {
+        "clamp": "tf.clip_by_value with bounds in the wrong order returns the lower one, torch the upper one",
+        "hypot": "keras.ops.hypot is wrong where |x| = |y|, away from 0 too: (sqrt(2), 0) for (1, 1)",
+        "median": "keras.ops.median gives one tied entry everything, torch.median without a dimension shares",
+        "kthvalue": "which of the tied entries is selected depends on how torch's selection moves them",
+        "max_pool3d": "in reverse mode each tied entry gets a whole slope, in forward mode the first one",
+    },
+    "mlx": {
+        "leaky_relu": "nn.leaky_relu is max(slope x, x), another function for slopes above 1",
+        "median": "mx.median gives one tied entry everything, torch.median without a dimension shares",
+        "kthvalue": "which of the tied entries is selected depends on how torch's selection moves them",
+        "topk": "mx.topk selects the last of the tied entries, and returns what it selects in no order",
+        "scatter_reduce": "x.at[index].maximum gives each tied entry a whole slope",
+        "index_reduce": "x.at[index].maximum gives each tied entry a whole slope",
+    },
+    "paddle": {
+        "special_i0e": "paddle.i0e has slope -1 at 0 and 1 at -0.0; the convention takes -1 at both",
+        "kthvalue": "paddle.kthvalue selects the other one of two tied entries",
+        "renorm": "paddle.renorm differentiates norms of power 1 otherwise, and returns nan for power inf",
+        "multi_margin_loss": "F.multi_margin_loss passes the gradient of a class on the margin, torch blocks it",
     },
 }

@@ -218,7 +218,12 @@ class Joint:
 # The element of least norm of a joint kink, which has no weight for whole arguments.
 LEAST: Element = {}
 # What other frameworks return there instead, which need not be an element: told apart by their weights of an entry.
-OTHERS: Mapping[str, Element] = {"nan": {"entry": float("nan")}, "right": {"entry": 1.0}, "whole": {"entry": 2.0}}
+OTHERS: Mapping[str, Element] = {
+    "nan": {"entry": float("nan")},
+    "nan if live": {"entry": float("nan")},
+    "right": {"entry": 1.0},
+    "whole": {"entry": 2.0},
+}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from subgrad.report.survey_text import BAD, CHANGED, TITLE, Line, count
 from subgrad.survey.frameworks import Answers, Case, Place, Returned, places
 
 SHOWN = 6  # entries of a kink of many
-STAR = "*"
+STAR, FORWARD = "*", "(forward: "
 CLOSE = 1e-5
 
 
@@ -20,12 +20,21 @@ class Row:
     """A place, and the spellings by what they return there."""
 
     place: Place
-    groups: dict[str, list[str]]
+    by_framework: dict[str, dict[str, list[str]]]
     failures: tuple[str, ...]
 
     @property
+    def groups(self) -> dict[str, list[str]]:
+        """The spellings with their frameworks."""
+        return {
+            text: [f"{framework} {', '.join(names)}" for framework, names in found.items()]
+            for text, found in self.by_framework.items()
+        }
+
+    @property
     def disagrees(self) -> bool:
-        return len(self.groups) > 1
+        """Two spellings, or the two modes of one."""
+        return len(self.by_framework) > 1 or any(FORWARD in text for text in self.by_framework)
 
     @property
     def has_outside(self) -> bool:
@@ -35,7 +44,7 @@ class Row:
 def frameworks(answers: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Line]:
     """All frameworks that could be measured, and of the others why not."""
     measured = [each for each in answers if each.failed is None]
-    rows = _without_repetitions([row for row in _rows(measured, cases) if row.groups or row.failures])
+    rows = in_rows(measured, cases)
     differing = [row for row in rows if row.disagrees]
     same = [row for row in rows if not row.disagrees]
     yield from _section("They disagree", differing)
@@ -45,7 +54,8 @@ def frameworks(answers: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Li
     for each in measured:
         spellings = {(case["operator"], name) for case, found in zip(cases, each.cases, strict=True) for name in found}
         operations = {operator for operator, _ in spellings}
-        said = f"{each.framework} {each.version}: {count(len(spellings), 'spelling')} of {count(len(operations), 'operation')}."
+        counts = f"{count(len(spellings), 'spelling')} of {count(len(operations), 'operation')}"
+        said = f"{each.framework} {each.version}: {counts}."
         yield from (Line(line) for line in wrapped(said))
     for each in answers:
         if each.failed is not None:
@@ -62,7 +72,13 @@ def _verdict(rows: Sequence[Row], measured: Sequence[Answers]) -> str:
     differing = sum(row.disagrees for row in rows)
     outside = sum(row.has_outside for row in rows)
     said = f"They disagree at {differing} of {count(len(rows), 'place')}"
-    return f"{said}; at {outside} some return what is no element of the set, marked with a star." if outside else f"{said}."
+    starred = f"; at {outside} some return what is no element of the set, marked with a star" if outside else ""
+    return f"{said}{starred}."
+
+
+def in_rows(measured: Sequence[Answers], cases: Sequence[Case]) -> list[Row]:
+    """Each place at which one of the frameworks was asked."""
+    return _without_repetitions([row for row in _rows(measured, cases) if row.by_framework or row.failures])
 
 
 def _rows(measured: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Row]:
@@ -73,21 +89,14 @@ def _rows(measured: Sequence[Answers], cases: Sequence[Case]) -> Iterator[Row]:
             if returned.failed is None:
                 name = f"{spelling} (no forward mode)" if isinstance(returned.forward, str) else spelling
                 groups.setdefault(_returned(place, returned), {}).setdefault(framework, []).append(name)
-        failures = [f"{framework} {name}: {each.failed}" for framework, name, each in spellings if each.failed is not None]
-        yield Row(
-            place,
-            {
-                text: [f"{framework} {', '.join(names)}" for framework, names in group.items()]
-                for text, group in groups.items()
-            },
-            tuple(failures),
-        )
+        failed = [(framework, name, each.failed) for framework, name, each in spellings if each.failed is not None]
+        yield Row(place, groups, tuple(f"{framework} {name}: {said}" for framework, name, said in failed))
 
 
 def _returned(place: Place, returned: Returned) -> str:
     """The element in reverse mode, and in forward mode where that is another; a star for what is none."""
     reverse, forward = _element(place, returned.reverse), _element(place, returned.forward)
-    text = reverse if forward in (None, reverse) else f"{reverse} (forward: {forward})"
+    text = f"{reverse}" if forward in (None, reverse) else f"{reverse} {FORWARD}{forward})"
     return f"{text} {STAR}" if _is_outside(place, returned) else text
 
 
@@ -148,8 +157,8 @@ def _row(row: Row) -> Iterator[Line]:
     yield from (Line(line) for line in wrapped(f"{where}: {row.place.set}", "  "))
     for text, names in row.groups.items():
         look = BAD if text.endswith(STAR) else CHANGED
-        start = f"    {text}  "
-        lines = wrapped("; ".join(names), start) if len(start) < 30 else [start.rstrip(), *wrapped("; ".join(names), "      ")]
+        start, said = f"    {text}  ", "; ".join(names)
+        lines = wrapped(said, start) if len(start) < 30 else [start.rstrip(), *wrapped(said, "      ")]
         yield from (Line(line, look) for line in lines)
     for failure in row.failures:
         yield from (Line(line, BAD) for line in wrapped(f"fails: {failure}", "    "))

@@ -1,4 +1,4 @@
-"""Environments with other versions of torch, or other frameworks, made when first asked for and kept in a cache folder."""
+"""Environments with other versions of torch, or with other frameworks, made once and kept in a cache folder."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from subgrad.survey.environments import NotMade, Tell, environment
 from subgrad.survey.frameworks.packages import PACKAGES
-from subgrad.testing.conformance_pack import DATA
 
+PACK = Path(__file__).parents[2] / "testing" / "conformance_pack.json"
 WORKERS = Path(__file__).with_name("workers")
 MORE = Path(__file__).with_name("more_cases.json")
 LONGEST = 600  # seconds; tinygrad's interpreter of kernels takes half a minute
@@ -60,12 +61,18 @@ class Answers:
 @cache
 def cases() -> tuple[Case, ...]:
     """The operations and their points, at kinks, at ties and away from them: the conformance pack, and some more."""
-    return (*json.loads(DATA.read_text())["cases"], *json.loads(MORE.read_text()))
+    return (*json.loads(PACK.read_text())["cases"], *json.loads(MORE.read_text()))
 
 
 def chosen(operators: Collection[str] = ()) -> list[Case]:
     """The cases of some operators, or of all."""
     return [case for case in cases() if not operators or _names(case) & set(operators)]
+
+
+def signature(case: Case) -> int:
+    """What tells a call from others: a record is of other ones where it differs."""
+    given = {name: case[name] for name in ("operator", "arguments", "differentiated", "cotangent")}
+    return crc32(json.dumps(given, sort_keys=True).encode())
 
 
 def _names(case: Case) -> set[str]:
@@ -79,11 +86,11 @@ def measure(
     """Ask a framework, in an environment that is made for it; what fails is said, not raised."""
     package = PACKAGES[name]
     try:
-        interpreter = _interpreter(name, version, tell)
+        python = interpreter(name, version, tell)
     except NotMade as error:
         return Answers(name, failed=str(error))
     tell("measuring")
-    command = [str(interpreter), "-W", "ignore", str(WORKERS / f"with_{name}.py")]
+    command = [str(python), "-W", "ignore", str(WORKERS / f"with_{name}.py")]
     without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:
         done = subprocess.run(
@@ -102,8 +109,8 @@ def measure(
     return read(name, json.loads(done.stdout))
 
 
-def _interpreter(name: str, version: str | None, tell: Tell) -> Path:
-    """Of an environment with the framework; torch without a version is the one that runs here."""
+def interpreter(name: str, version: str | None, tell: Tell = lambda message: None) -> Path:
+    """Python of an environment with the framework; torch without a version is the one that runs here."""
     if name == "torch" and version is None:
         return Path(sys.executable)
     return environment(f"framework-{name}-{version or 'newest'}", PACKAGES[name].wanted(version), tell)
@@ -140,8 +147,8 @@ class Place:
     @property
     def numbers(self) -> dict[str, Any]:
         """The arguments that are numbers, as far as they are given, and those that make up a kink of many entries."""
-        case = self.case
-        given = {name: each for name, each in case["arguments"].items() if self.entry is None or name not in case["tensors"]}
+        arguments, tensors = self.case["arguments"], self.case["tensors"]
+        given = {name: each for name, each in arguments.items() if self.entry is None or name not in tensors}
         return {name: each for name, each in given.items() if each not in (None, [], False)}
 
     def element(self, gradients: Mapping[str, Any] | str | None) -> tuple[float, ...] | str | None:

@@ -120,7 +120,7 @@ def _entries(gradient: Any, case: Mapping[str, Any], name: str) -> Any:
 
 
 def _forward(framework: Framework, call: Callable[..., Any], case: Mapping[str, Any], cotangent: np.ndarray) -> Any:
-    """The same gradients by forward mode: one tangent for all entries where each has its own, else one after the other."""
+    """The same gradients by forward mode: one tangent for all entries where each has its own, else one by one."""
     assert framework.forward is not None
     shapes = {name: np.shape(case["arguments"][name]) for name in case["differentiated"]}
     leaves = {name: _argument(framework, case, name) for name in shapes}

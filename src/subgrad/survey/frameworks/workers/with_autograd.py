@@ -14,9 +14,7 @@ from autograd.differential_operators import make_jvp
 from cases import Framework, axis, main, power, reduced
 
 
-def reverse(
-    call: Callable[..., Any], leaves: dict[str, Any], cotangent: numpy.ndarray
-) -> tuple[Any, dict[str, Any]]:
+def reverse(call: Callable[..., Any], leaves: dict[str, Any], cotangent: numpy.ndarray) -> tuple[Any, dict[str, Any]]:
     found = {}
     for name in leaves:
         pull, value = make_vjp(lambda x, name=name: call(**{**leaves, name: x}), leaves[name])
@@ -48,7 +46,11 @@ SPELLINGS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "relu": {"np.maximum(x, 0)": lambda a: np.maximum(a["self"], 0)},
     "hardtanh": {"np.clip": lambda a: np.clip(a["self"], a["min_val"], a["max_val"])},
     "abs": {"np.abs": lambda a: np.abs(a["self"])},
-    "logit": {"scipy.special.logit(np.clip)": lambda a: autograd.scipy.special.logit(clip({**a, "min": a["eps"], "max": 1 - a["eps"]}))},
+    "logit": {
+        "scipy.special.logit(np.clip)": lambda a: autograd.scipy.special.logit(
+            np.clip(a["self"], a["eps"], 1 - a["eps"])
+        )
+    },
     "clamp": {"np.clip": clip, "np.minimum(np.maximum)": nested},
     "clamp_min": {"np.maximum": lambda a: np.maximum(a["self"], a["min"])},
     "clamp_max": {"np.minimum": lambda a: np.minimum(a["self"], a["max"])},

@@ -23,9 +23,7 @@ def reverse(call: Callable[..., Any], leaves: dict[str, Any], cotangent: np.ndar
 def forward(call: Callable[..., Any], leaves: dict[str, Any], tangents: dict[str, Any]) -> Any:
     names = list(leaves)
     given = [tangents[name] for name in names]
-    _, (found,) = mx.jvp(
-        lambda *tensors: call(**dict(zip(names, tensors, strict=True))), list(leaves.values()), given
-    )
+    _, (found,) = mx.jvp(lambda *tensors: call(**dict(zip(names, tensors, strict=True))), list(leaves.values()), given)
     return found
 
 
@@ -70,9 +68,7 @@ def pooled(a: Any) -> Any:
 
 def _sizes(a: Any, window: tuple[int, ...], padding: tuple[int, ...]) -> tuple[int, ...]:
     inside, strides = a["self"].shape[-len(window) :], a["stride"] or window
-    return tuple(
-        (n + 2 * p - w) // s + 1 for n, p, w, s in zip(inside, padding, window, strides, strict=True)
-    )
+    return tuple((n + 2 * p - w) // s + 1 for n, p, w, s in zip(inside, padding, window, strides, strict=True))
 
 
 def upper_pairs(a: Any) -> Any:

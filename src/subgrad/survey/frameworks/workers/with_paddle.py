@@ -100,8 +100,14 @@ SPELLINGS: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
     "logit": {"paddle.logit": lambda a: paddle.logit(a["self"], a["eps"])},
     "clamp": {"paddle.clip": numbers, "paddle.minimum(paddle.maximum)": nested},
-    "clamp_min": {"paddle.clip": lambda a: numbers({"max": None, **a}), "paddle.maximum": lambda a: nested({"max": None, **a})},
-    "clamp_max": {"paddle.clip": lambda a: numbers({"min": None, **a}), "paddle.minimum": lambda a: nested({"min": None, **a})},
+    "clamp_min": {
+        "paddle.clip": lambda a: numbers({"max": None, **a}),
+        "paddle.maximum": lambda a: nested({"max": None, **a}),
+    },
+    "clamp_max": {
+        "paddle.clip": lambda a: numbers({"min": None, **a}),
+        "paddle.minimum": lambda a: nested({"min": None, **a}),
+    },
     "maximum": {"paddle.maximum": lambda a: paddle.maximum(a["self"], a["other"])},
     "minimum": {"paddle.minimum": lambda a: paddle.minimum(a["self"], a["other"])},
     "fmax": {"paddle.fmax": lambda a: paddle.fmax(a["self"], a["other"])},

@@ -139,7 +139,9 @@ SPELLINGS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "hardsigmoid": {"keras.activations.hard_sigmoid": lambda a: activations.hard_sigmoid(a["self"])},
     "hardswish": {"keras.activations.hard_swish": lambda a: activations.hard_swish(a["self"])},
     "softshrink": {"keras.activations.soft_shrink": lambda a: activations.soft_shrink(a["self"], a["lambd"])},
-    "threshold": {"keras.activations.threshold": lambda a: activations.threshold(a["self"], a["threshold"], a["value"])},
+    "threshold": {
+        "keras.activations.threshold": lambda a: activations.threshold(a["self"], a["threshold"], a["value"])
+    },
     "clamp": {"tf.clip_by_value": clip_by_value, "tf.minimum(tf.maximum)": nested, "keras.ops.clip": keras_clip},
     "clamp_min": {"tf.maximum": lambda a: tf.maximum(a["self"], a["min"])},
     "clamp_max": {"tf.minimum": lambda a: tf.minimum(a["self"], a["max"])},

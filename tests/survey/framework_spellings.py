@@ -1,0 +1,106 @@
+"""The cases of the table of measured gradients for JAX and TensorFlow, as places of this survey.
+
+Each is an operation of the survey, its spelling, the place, and numbers that tell the call from others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Where = tuple[str, str, str, dict[str, Any]]
+UNIT = {"min": -1.0, "max": 1.0}
+ZERO, TIE, PAIR = "self == 0", "a tie", "self == other"
+BOTH_TIED = "(self == min) & (min == max)"
+
+JAX: dict[str, Where] = {
+    "relu@0": ("relu", "jax.nn.relu", ZERO, {}),
+    "maximum tie": ("maximum", "jnp.maximum", PAIR, {}),
+    "minimum tie": ("minimum", "jnp.minimum", PAIR, {}),
+    "maximum(x,0.)@0": ("relu", "jnp.maximum(x, 0)", ZERO, {}),
+    "clip(-1,1)@1": ("clamp", "jnp.clip", "self == max", UNIT),
+    "clip(x,A,B) x==lo": ("clamp", "jnp.clip", "(self == min) & (min < max)", {}),
+    "clip all eq": ("clamp", "jnp.clip", BOTH_TIED, {}),
+    "lax.clamp@1": ("clamp", "lax.clamp", "self == max", UNIT),
+    "relu6@0": ("relu6", "jax.nn.relu6", ZERO, {}),
+    "relu6@6": ("relu6", "jax.nn.relu6", "self == 6", {}),
+    "hard_tanh@1": ("hardtanh", "jax.nn.hard_tanh", "self == max_val", {"max_val": 1.0}),
+    "hard_tanh@-1": ("hardtanh", "jax.nn.hard_tanh", "self == min_val", {"max_val": 1.0}),
+    "hard_sigmoid@3": ("hardsigmoid", "jax.nn.hard_sigmoid", "self == 3", {}),
+    "hard_swish@3": ("hardswish", "jax.nn.hard_swish", "self == 3", {}),
+    "hard_swish@-3": ("hardswish", "jax.nn.hard_swish", "self == -3", {}),
+    "leaky_relu@0": ("leaky_relu", "jax.nn.leaky_relu", ZERO, {"negative_slope": 0.01}),
+    "elu(1)@0": ("elu", "jax.nn.elu", ZERO, {"alpha": 1.0}),
+    "elu(2)@0": ("elu", "jax.nn.elu", ZERO, {"alpha": 2.0}),
+    "selu@0": ("selu", "jax.nn.selu", ZERO, {}),
+    "celu(2)@0": ("celu", "jax.nn.celu", ZERO, {"alpha": 2.0}),
+    "squareplus(0)@0": ("squareplus(b=0)", "jax.nn.squareplus", ZERO, {}),
+    "abs@0": ("abs", "jnp.abs", ZERO, {}),
+    "abs@-0.0": ("abs", "jnp.abs", ZERO, {"at": -0.0}),
+    "sign@0": ("sign", "jnp.sign", ZERO, {}),
+    "sqrt@0": ("sqrt", "jnp.sqrt", ZERO, {}),
+    "sqrt(x^2)@0": ("sqrt(x * x)", "jnp.sqrt", ZERO, {}),
+    "norm2([0,0])": ("linalg_vector_norm", "jnp.linalg.norm", "the zero vector", {"ord": 2, "self": [0.0, 0.0]}),
+    "norm1([0,1])": ("linalg_vector_norm", "jnp.linalg.norm", ZERO, {"ord": 1, "self": [0.0, 1.0]}),
+    "norminf tie": ("linalg_vector_norm", "jnp.linalg.norm", TIE, {"self": [1.0, 1.0]}),
+    "hypot(0,0)": ("hypot", "jnp.hypot", "(self == 0) & (other == 0)", {}),
+    "arctan2(0,0)": ("atan2", "jnp.arctan2", "(self == 0) & (other == 0)", {}),
+    "logaddexp(-inf,-inf)": ("logaddexp", "jnp.logaddexp", "self == other == -inf", {}),
+    "logsumexp(-inf,-inf)": ("logsumexp", "jax.scipy.special.logsumexp", "all entries -inf", {}),
+    "sort[0] tie": ("kthvalue", "jnp.sort(x)[k - 1]", TIE, {"k": 1}),
+    "top_k tie": ("topk", "lax.top_k", TIE, {"k": 1}),
+    "cummax[-1] tie": ("cummax", "lax.cummax", "a tie with the running extreme", {"self": [1.0, 1.0, 0.0]}),
+    "median tie": ("median", "jnp.median", TIE, {"self": [1.0, 1.0, 1.0]}),
+    "max_pool tie (reduce_window)": ("max_pool2d", "lax.reduce_window", "a tie in a window", {"kernel_size": [2, 2]}),
+    "segment_max tie": ("segment_reduce", "jax.ops.segment_max", "a tie in a segment", {}),
+    "std const": ("std", "jnp.std", "all entries equal", {}),
+    "softplus@0": ("softplus", "jax.nn.softplus", ZERO, {}),
+    "softplus hand max+abs@0": ("maximum(x, 0) + log1p(exp(-abs(x)))", "jnp", ZERO, {}),
+    "softplus hand relu+abs@0": ("relu(x) + log1p(exp(-abs(x)))", "jax.nn", ZERO, {}),
+    "relu(x)-relu(-x)": ("relu(x) - relu(-x)", "jax.nn.relu", ZERO, {}),
+    "max(x,0)+min(x,0)": ("maximum(x, 0) + minimum(x, 0)", "jnp", ZERO, {}),
+    "max twice-once": ("maximum(maximum(x, 0), 0) - maximum(x, 0)", "jnp.maximum", ZERO, {}),
+    "abs(x)-abs(-x)": ("abs(x) - abs(-x)", "jnp.abs", ZERO, {}),
+    "where(x>0,sqrt)": ("where(x > 0, sqrt(x), 0)", "jnp.where", ZERO, {}),
+    "huber@1 (optax-like)": ("huber_loss", "jnp.where (as optax)", "self == 1", {}),
+    "eigvalsh max(I)": ("linalg_eigvalsh", "jnp.linalg.eigvalsh", "the largest value is repeated", {}),
+    "nuc(0)": ("matrix_norm('nuc')", "jnp.linalg.norm", "the zero matrix", {}),
+    "max tie": ("max", "jnp.max", TIE, {"self": [1.0, 1.0, 0.0]}),
+    "logaddexp(0,0)": ("logaddexp", "jnp.logaddexp", "self == other == -inf", {"at": 0.0}),
+}
+
+TENSORFLOW: dict[str, Where] = {
+    "relu@0": ("relu", "tf.nn.relu", ZERO, {}),
+    "maximum tie": ("maximum", "tf.maximum", PAIR, {}),
+    "minimum tie": ("minimum", "tf.minimum", PAIR, {}),
+    "maximum(x,0)@0": ("relu", "tf.maximum(x, 0)", ZERO, {}),
+    "maximum(0,x)@0": ("relu", "tf.maximum(0, x)", ZERO, {}),
+    "clip_by_value@1": ("clamp", "tf.clip_by_value", "self == max", UNIT),
+    "clip_by_value@-1": ("clamp", "tf.clip_by_value", "self == min", UNIT),
+    "relu6@0": ("relu6", "tf.nn.relu6", ZERO, {}),
+    "relu6@6": ("relu6", "tf.nn.relu6", "self == 6", {}),
+    "leaky_relu@0": ("leaky_relu", "tf.nn.leaky_relu", ZERO, {"negative_slope": 0.2}),
+    "elu@0": ("elu", "tf.nn.elu", ZERO, {"alpha": 1.0}),
+    "selu@0": ("selu", "tf.nn.selu", ZERO, {}),
+    "abs@0": ("abs", "tf.abs", ZERO, {}),
+    "sqrt@0": ("sqrt", "tf.sqrt", ZERO, {}),
+    "norm2([0,0])": ("linalg_vector_norm", "tf.norm", "the zero vector", {"ord": 2, "self": [0.0, 0.0]}),
+    "reduce_max tie": ("max", "tf.reduce_max", TIE, {"self": [1.0, 1.0, 0.0]}),
+    "max_pool tie": ("max_pool2d", "tf.nn.max_pool2d", "a tie in a window", {"kernel_size": [2, 2]}),
+    "sort[0] tie": ("kthvalue", "tf.sort(x)[k - 1]", TIE, {"k": 1}),
+    "top_k tie": ("topk", "tf.math.top_k", TIE, {"k": 1}),
+    "segment_max tie": ("segment_reduce", "tf.math.segment_max", "a tie in a segment", {}),
+    "atan2(0,0)": ("atan2", "tf.atan2", "(self == 0) & (other == 0)", {}),
+    "reduce_std const": ("std", "tf.math.reduce_std", "all entries equal", {}),
+    "huber": ("huber_loss", "keras.losses.huber", "self == 1", {}),
+    "relu(x)-relu(-x)": ("relu(x) - relu(-x)", "tf.nn.relu", ZERO, {}),
+    "keras hard_sigmoid@3": ("hardsigmoid", "keras.activations.hard_sigmoid", "self == 3", {}),
+    "keras hard_tanh@1": ("hardtanh", "keras.activations.hard_tanh", "self == max_val", {"max_val": 1.0}),
+    "keras hinge @kink": ("hinge_loss", "keras.losses.hinge", "self == 1", {}),
+    "bce hand relu+abs": ("binary cross-entropy, relu(x) - x z + log1p(exp(-abs(x)))", "tf.nn", ZERO, {}),
+    "sigmoid_ce_with_logits z=0": (
+        "binary cross-entropy",
+        "tf.nn.sigmoid_cross_entropy_with_logits",
+        ZERO,
+        {},
+    ),
+}
