@@ -14,6 +14,7 @@ from subgrad.report.atlas_data import Answer, Weights
 from subgrad.report.atlas_point import Point
 from subgrad.survey import Place
 from subgrad.survey import frameworks as others
+from subgrad.survey.finding import Description
 from subgrad.survey.frameworks import Answers, Returned
 
 CLOSE = 1e-3  # of values: single precision, and frameworks that approximate
@@ -53,8 +54,9 @@ def source_name(framework: str, version: str | None) -> str:
 # Places of the table, and the same among the cases.
 
 
-def is_same(place: Place, other: others.Place) -> bool:
-    case, description = other.case, place.description
+def is_same(place: Place, description: Description, other: others.Place) -> bool:
+    """Whether a case of the frameworks meets a place of the table, which is described."""
+    case = other.case
     if case["overload"] is None:  # sqrt, sign: what has no set
         said = (case["operator"], other.place) == (description.operator, description.place)
         return said and description.set.startswith("none") and description.set.startswith(other.set.rstrip(")"))

@@ -116,12 +116,14 @@ class Atlas:
         torch: the installed version.
         sources: everyone who answers, in the order of the page, with the version as far as it is known.
         failed: the frameworks that could not be asked, and why.
+        recorded: the real versions of torch against whose records those that are reproduced are held, if they are here.
     """
 
     operations: tuple[Operation, ...]
     torch: str
     sources: Mapping[str, str]
     failed: Mapping[str, str]
+    recorded: tuple[str, ...] = ()
 
     @property
     def spots(self) -> list[Spot]:

@@ -91,20 +91,18 @@ def _spots(
     waiting = dict(enumerate(others.places(cases)))
     table = [each for each in places() if not operators or {each.kink.op, each.kink.name} & set(operators)]
     for place in watch(table):
-        same = [
-            (not has_same_numbers(place, other), number)
-            for number, (_, other) in waiting.items()
-            if is_same(place, other)
-        ]
-        index, other = waiting.pop(min(same)[1]) if same else (0, None)
+        described = place.description
+        same = [number for number, (_, other) in waiting.items() if is_same(place, described, other)]
+        same.sort(key=lambda number: not has_same_numbers(place, waiting[number][1]))
+        index, other = waiting.pop(same[0]) if same else (0, None)
         asked = returned_by(given, index) if other else []
         yield place.kink.name, _group(place), _spot(place, other if asked else None, asked)
     for index, other in waiting.values():
         asked = returned_by(given, index)
         if asked:
-            place = as_place(other)
-            spot = _alone(other, asked) if place is None else _spot(place, other, asked)
-            yield other.case["operator"], COMPOSED if place is None else _group(place), spot
+            known = as_place(other)
+            spot = _alone(other, asked) if known is None else _spot(known, other, asked)
+            yield other.case["operator"], COMPOSED if known is None else _group(known), spot
 
 
 def _group(place: Place) -> str:

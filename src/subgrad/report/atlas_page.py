@@ -53,7 +53,7 @@ its element of least norm, which PyTorch's documented rule asks for</li>
 {dots}
 </ul></figcaption></figure>"""
 BEFORE = """torch 2.13 and 2.14 are what the conventions <code>torch-2.13</code> and <code>torch-2.14</code> return,
-which are held against records of the real versions to the bit."""
+which are held against records of the real {} to the bit."""
 ALONE = """No other framework was asked: <code>subgrad survey --html atlas.html --frameworks torch,jax,tensorflow</code>
 asks some."""
 CONTROLS = """<form id="controls" role="search" hidden>
@@ -91,7 +91,10 @@ def page(atlas: Atlas) -> str:
 
 def _measured(atlas: Atlas) -> str:
     asked = [f"{_named(atlas, source)}" for source, version in atlas.sources.items() if version]
-    said = [f"Measured with {escape(', '.join(asked))}, on the CPU.", BEFORE]
+    said = [
+        f"Measured with {escape(', '.join(asked))}, on the CPU.",
+        BEFORE.format(" and ".join(atlas.recorded) or "versions"),
+    ]
     if len(asked) == 1 and not atlas.failed:
         said.append(ALONE)
     said += [f"{escape(name)} was not measured: {escape(why)}" for name, why in atlas.failed.items()]

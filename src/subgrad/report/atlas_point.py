@@ -94,8 +94,8 @@ class Point:
         """The value as a function of how far the entry is moved."""
 
         def moved(by: float) -> float:
-            with torch.no_grad():
-                torch.manual_seed(0)  # rrelu draws its slopes
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(0)  # rrelu draws its slopes
                 value = self._entrywise(entry, by) if entry.index is None else self._of_many(entry, by)
             return float(value.real) if value.is_complex() else float(value)
 
