@@ -14,6 +14,7 @@ from torch import Tensor
 
 from subgrad import Convention, kinks, use
 from subgrad.conventions import NAMES
+from subgrad.kinks.frameworks import FRAMEWORKS
 
 COTANGENT = torch.tensor([3.0, -0.5, 2.0], dtype=torch.float64)
 Operator = Callable[..., Tensor]
@@ -56,7 +57,7 @@ PLACES: dict[str, tuple[Operator, tuple[float, ...]]] = {
 BELOW, ABOVE = 1.7580993408473766, 1.0507009873554805  # selu: alpha * scale, scale (Klambauer et al. 2017)
 MIDDLE = (BELOW + ABOVE) / 2
 HALVES, NEITHER, NAN = (0.5, 0.5), (0, 0), (float("nan"), float("nan"))
-PRESETS = ("min-norm", "documented", "torch-2.13", "torch-2.14", "left", "right", "mean")
+PRESETS: tuple[str, ...] = ("min-norm", "documented", "torch-2.13", "torch-2.14", "left", "right", "mean")
 # fmt: off
 # The weight of each differentiated argument, by preset.
 ELEMENTS: dict[str, tuple[float | tuple[float, float], ...]] = {
@@ -76,7 +77,28 @@ ELEMENTS: dict[str, tuple[float | tuple[float, float], ...]] = {
     "selu":                  (ABOVE,   ABOVE,   BELOW,   BELOW,   BELOW,   ABOVE,   MIDDLE),
     "hypot(x, y)":           (NEITHER, NEITHER, NAN,     NAN,     (-1, 0), (1, 0),  NEITHER),
 }
+# Of other frameworks, as they were measured: see tests/test_frameworks.py for all there is.
+OF_FRAMEWORKS: dict[str, tuple[float | tuple[float, float], ...]] = {
+    #                         jax      tensorflow  mlx       paddle
+    "relu":                  (0,       0,          0,        0),
+    "clamp, lower bound":    (0.5,     1,          0,        1),
+    "clamp, upper bound":    (0.5,     1,          0,        1),
+    "relu6, lower bound":    (0,       0,          0,        0),
+    "relu6, upper bound":    (0,       0,          0,        0),
+    "hardtanh, lower bound": (1,       1,          0,        0),
+    "hardtanh, upper bound": (1,       1,          0,        0),
+    "maximum(x, constant)":  (0.5,     1,          0,        0.5),
+    "maximum(x, y)":         (HALVES,  (1, 0),     (0, 1),   HALVES),
+    "clamp(x, min=y)":       (HALVES,  (1, 0),     (0, 1),   HALVES),
+    "abs":                   (1,       0,          0,        0),
+    "leaky_relu(.01)":       (1,       0.01,       1,        1),
+    "elu(2)":                (2,       2,          2,        2),
+    "selu":                  (BELOW,   ABOVE,      BELOW,    BELOW),
+    "hypot(x, y)":           (HALVES,  NEITHER,    NAN,      NAN),
+}
 # fmt: on
+PRESETS += FRAMEWORKS
+ELEMENTS = {place: (*elements, *OF_FRAMEWORKS[place]) for place, elements in ELEMENTS.items()}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -261,6 +261,49 @@ class TestModes:
         assert found.isnan().tolist() == [[False, False], [True, True]]
 
 
+class TestLayouts:
+    """What is not a plain vector of doubles."""
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+    def test_single_and_half_precision(self, dtype: torch.dtype) -> None:
+        x = torch.zeros(3, dtype=dtype, requires_grad=True)
+        with use("jax"):
+            value = torch.linalg.vector_norm(x, 1)
+        (found,) = torch.autograd.grad(value, x, torch.tensor(-2.0, dtype=dtype))
+        assert (found.dtype, found.tolist()) == (dtype, [-2.0, -2.0, -2.0])
+
+    def test_a_result_of_another_dtype(self) -> None:
+        x = torch.zeros(2, 2, requires_grad=True)
+        with use("jax"):
+            value = torch.linalg.vector_norm(x, 1, dim=(0, 1), dtype=torch.float64)
+        assert value.dtype == torch.float64
+        assert torch.autograd.grad(value, x, torch.tensor(-2.0, dtype=torch.float64))[0].tolist() == [[-2.0] * 2] * 2
+
+    def test_numbers_and_nothing(self) -> None:
+        x, empty = torch.tensor(0.0, requires_grad=True), torch.zeros(0, 3, requires_grad=True)
+        with use("jax"):
+            assert torch.autograd.grad(torch.linalg.vector_norm(x, 1), x, torch.tensor(3.0))[0] == 3
+            assert torch.autograd.grad(torch.linalg.vector_norm(x), x)[0].isnan()
+            assert torch.autograd.grad(torch.linalg.vector_norm(empty), empty)[0].shape == (0, 3)
+            assert torch.autograd.grad(torch.linalg.vector_norm(empty, dim=1).sum(), empty)[0].shape == (0, 3)
+
+    def test_complex_tensors_keep_torchs_own_gradient(self) -> None:
+        x = torch.zeros(2, dtype=torch.complex128, requires_grad=True)
+        with use("jax"):
+            assert torch.autograd.grad(torch.linalg.vector_norm(x), x)[0].tolist() == [0, 0]
+
+    def test_away_from_kinks_second_derivatives_are_torchs(self) -> None:
+        x = torch.tensor([[0.0, 0.0], [3.0, -4.0]], dtype=torch.float64)
+
+        def of_second_row(x: Tensor) -> Tensor:
+            return torch.linalg.vector_norm(x, dim=1)[1]
+
+        plain = torch.func.hessian(of_second_row)(x)
+        with use("tensorflow"):  # whose first row is dead, and 0
+            found = torch.func.hessian(of_second_row)(x)
+        torch.testing.assert_close(found[1, :, 1], plain[1, :, 1])
+
+
 def _cotangent(out: Tensor) -> Tensor:
     return torch.linspace(-1.5, 2.25, out.numel(), dtype=out.dtype).reshape(out.shape)
 

@@ -64,6 +64,8 @@ def _of_norm(
     if values.numel() == 0 or (other in NANS and are_known_absent(values == 0)):  # before pairs take memory
         return None
     vectors = vectors_of(arguments)
+    if vectors.numel() == 0 or vectors.is_complex():  # which keep torch's own gradient, as everywhere
+        return None
     dims = _dims(vectors, arguments.get("dim")) if vectors_of in (_self, _difference) else [-1]
     with torch.no_grad():
         slopes = _slopes_of_norm(other, vectors, p, dims).to(vectors.dtype)
@@ -96,7 +98,7 @@ def _difference(arguments: Arguments) -> Tensor:
 
 def _of_deviation(other: str, arguments: Arguments, values: Tensor) -> tuple[Tensor, Tensor, list[int]] | None:
     x = arguments["self"]
-    if x.numel() == 0 or are_known_absent(values == 0):
+    if x.numel() == 0 or x.is_complex() or are_known_absent(values == 0):
         return None
     dims = _dims(x, arguments["dim"])
     with torch.no_grad():
