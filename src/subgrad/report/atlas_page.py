@@ -50,6 +50,8 @@ sides; lines between them have the slopes of the set</li>
 the set of generalised derivatives</li>
 <li><svg viewBox="0 0 34 14" aria-hidden="true"><circle class="least" cx="17" cy="7" r="3.6"/></svg>
 its element of least norm, which PyTorch's documented rule asks for</li>
+</ul>
+<ul>
 {dots}
 </ul></figcaption></figure>"""
 BEFORE = """torch 2.13 and 2.14 are what the conventions <code>torch-2.13</code> and <code>torch-2.14</code> return,
