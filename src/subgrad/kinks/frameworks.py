@@ -8,7 +8,7 @@ the cotangent of a square root is 0, ``"right"`` for slope 1 where a norm of pow
 slope in each tied entry. None: the framework has no such operation,
 or returns what `LEFT_TO_TORCH` explains; the installed torch decides.
 
-``tests/recorded`` has what the real frameworks returned, and ``make record-frameworks`` asks them again.
+``tests/recorded`` has what the real frameworks returned, and ``make frameworks`` asks them again.
 """
 
 from __future__ import annotations
