@@ -352,6 +352,7 @@ class TestCommand:
             (["--html", "/no/such/folder/atlas.html"], "there is no folder /no/such/folder"),
             (["--html", "a.html", "--json"], "not allowed with argument --json"),
             (["--html", "a.html", "--broken"], "not allowed with argument --broken"),
+            (["--html", "a.html", "--convention", "mean"], "leave --convention away"),
             (["reluu", "--html", "a.html"], "Did you mean 'relu'?"),
         ],
     )

@@ -56,6 +56,8 @@ def _refuse_others(options: argparse.Namespace) -> None:
     refused = next((name for name, each in given.items() if each), None)
     if refused is not None:
         options.parser.error(f"argument --html: not allowed with argument --{refused}")
+    if str(options.convention) != options.parser.get_default("convention"):
+        options.parser.error("argument --html: shows what is returned without a convention; leave --convention away")
 
 
 def _operators(options: argparse.Namespace) -> list[str]:

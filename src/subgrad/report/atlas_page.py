@@ -26,7 +26,7 @@ from subgrad.report.elements import number
 OPEN = 3  # places of an operation that are not folded
 MANY = 6  # weights that are written out
 FILTERS = {
-    "disagree": "Frameworks disagree",
+    "disagree": "Answers disagree",
     "changed": "Changed in torch 2.14",
     "breaks": "Torch breaks its rule",
 }
@@ -106,7 +106,7 @@ def _measured(atlas: Atlas) -> str:
 def _summary(atlas: Atlas) -> str:
     """The counts that people ask for."""
     words = {
-        "disagree": "where frameworks disagree",
+        "disagree": "where answers disagree",
         "changed": "changed in torch 2.14",
         "breaks": f"where torch {_short(atlas.torch)} breaks its rule",
     }
