@@ -21,9 +21,10 @@ from subgrad.kinks import KINKS
 from subgrad.kinks.samples import samples
 from subgrad.kinks.sets import Pole
 from subgrad.report.atlas_data import VERSIONS, Answer, Atlas, Operation, Spot, shown
+from subgrad.report.atlas_made import atlas as make
 from subgrad.report.atlas_page import page
 from subgrad.survey import places
-from subgrad.survey.frameworks import PACKAGES, cases
+from subgrad.survey.frameworks import PACKAGES, Answers, cases
 from subgrad.survey.frameworks import places as places_of_cases
 
 PAGE = Path(__file__).parents[2] / "docs" / "atlas.html"
@@ -320,6 +321,12 @@ def test_what_comes_from_frameworks_is_escaped() -> None:
     text = page(made)
     assert "<img" not in text
     assert not Read(text).fetched
+
+
+def test_a_framework_that_cannot_be_asked_is_named_with_what_its_failure_comes_to() -> None:
+    failed = Answers("jax", failed="WARNING: /home/me/packages is ignored\nERROR: No matching distribution found\n")
+    made = make([failed], ["relu"])
+    assert made.failed == {"jax": "ERROR: No matching distribution found"}
 
 
 def test_the_page_says_what_was_measured_and_what_was_not() -> None:

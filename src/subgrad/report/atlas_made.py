@@ -67,7 +67,8 @@ def atlas(
         for name, each in found.items()
     ]
     operations.sort(key=lambda operation: GROUPS.index(operation.group))
-    failed = {each.framework: str(each.failed) for each in answers if each.failed is not None}
+    # An installer says much, and last what it comes to.
+    failed = {each.framework: each.failed.strip().splitlines()[-1] for each in answers if each.failed}
     return Atlas(tuple(operations), INSTALLED, _all_sources(given), failed)
 
 
