@@ -1,4 +1,4 @@
-"""The atlas has every kink, its numbers are those that were recorded and measured, and its page stands alone."""
+"""The atlas has every kink, and its numbers are those that were recorded and measured."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import math
 import re
 from collections import Counter
-from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,18 +14,13 @@ import torch
 from recorded_atlas import RECORDED, recorded_atlas
 from recorded_frameworks import answers
 
-from subgrad.cli import main
 from subgrad.kinks import KINKS
 from subgrad.kinks.samples import samples
 from subgrad.kinks.sets import Pole
-from subgrad.report.atlas_data import VERSIONS, Answer, Atlas, Operation, Spot, shown
-from subgrad.report.atlas_made import atlas as make
-from subgrad.report.atlas_page import page
+from subgrad.report.atlas_data import Answer, Atlas, Spot, shown
 from subgrad.survey import places
-from subgrad.survey.frameworks import PACKAGES, Answers, cases
+from subgrad.survey.frameworks import PACKAGES, cases
 from subgrad.survey.frameworks import places as places_of_cases
-
-PAGE = Path(__file__).parents[2] / "docs" / "atlas.html"
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +94,10 @@ def number_of(spot: Spot, source: str, spelling: str = "") -> tuple[float, ...] 
     return found.weights
 
 
-@pytest.mark.parametrize("source", VERSIONS)
+@pytest.mark.parametrize("source", ["torch 2.13", "torch 2.14"])
 def test_versions_of_torch_return_what_the_real_ones_were_recorded_to(source: str, atlas: Atlas) -> None:
     """Entry by entry: the recorded gradient over the cotangent, of a sample that meets the same numbers."""
-    rows = json.loads((RECORDED / f"{VERSIONS[source]}.json").read_text())["rows"]
+    rows = json.loads((RECORDED / f"{source.replace(' ', '-')}.json").read_text())["rows"]
     entries = {
         (operation.name, spot.where, spot.set, spot.held): spot
         for operation in atlas.operations
@@ -158,29 +151,48 @@ def is_met(place: Any, call: dict[str, Any], entry: int) -> bool:
 
 @pytest.mark.parametrize("framework", PACKAGES)
 def test_frameworks_return_what_they_were_recorded_to(framework: str, atlas: Atlas) -> None:
-    """Entry by entry, read from the record itself."""
+    """Every weight of every spelling at every place, read from the record itself by what the page calls the entry."""
     record = json.loads((RECORDED / "frameworks" / f"{framework}.json").read_text())
+    by_name = {operation.name: operation.spots for operation in atlas.operations}
     compared = 0
     for index, place in places_of_cases(cases()):
-        case, entry = place.case, place.entry
-        if entry is None or len(case["differentiated"]) > 1:
-            continue
         for spelling, given in record["cases"][index]["spellings"].items():
-            wanted = (
-                shown(float(given["reverse"]["self"][entry]) / case["cotangent"][entry]) if "reverse" in given else None
-            )
-            shown_there = {
-                None if answer.weights is None else shown(answer.weights[0])
-                for operation in atlas.operations
-                if operation.name == case["operator"]
-                for spot in operation.spots
-                if spot.where == place.place
+            found = [
+                (spot, answer)
+                for spot in by_name[place.case["operator"]]
                 for answer in spot.answers
-                if (answer.framework, answer.spelling) == (framework, spelling)
-            }
-            assert any(repr(each) == repr(wanted) for each in shown_there), (case, spelling)
-            compared += 1
-    assert compared > 15
+                if spot.where == place.place and (answer.framework, answer.spelling) == (framework, spelling)
+            ]
+            assert found
+            if "reverse" in given:
+                same = [is_as_recorded(place, spot, answer, given["reverse"]) for spot, answer in found]
+                refused = [answer for _, answer in found if "its values differ" in str(answer.failed)]
+                assert any(same) or refused, (place, spelling)
+                compared += any(same)
+    assert compared > 40
+
+
+def is_as_recorded(place: Any, spot: Spot, answer: Answer, reverse: dict[str, Any]) -> bool:
+    if answer.weights is None:
+        return False
+    try:
+        wanted = [weight_of(place, label, reverse) for label in spot.names]
+    except (TypeError, IndexError, KeyError):  # a sample of another shape
+        return False
+    return repr([shown(each) for each in wanted]) == repr([shown(each) for each in answer.weights])
+
+
+def weight_of(place: Any, label: str, reverse: dict[str, Any]) -> float:
+    """``self[0, 2]`` of a recorded gradient, over the cotangent where it is one number."""
+    name, _, rest = label.partition("[")
+    found, cotangent = reverse[name], place.case["cotangent"]
+    if place.entry is not None:
+        return found[place.entry] / cotangent[place.entry]
+    for position in filter(None, rest.removesuffix("]").split(", ")):
+        found = found[int(position)]
+    while isinstance(cotangent, list) and len(cotangent) == 1:
+        (cotangent,) = cotangent
+    return found / (1.0 if isinstance(cotangent, list) else cotangent)
 
 
 def test_the_five_published_cases_read_as_published(spots: dict[tuple[str, str, str], list[Spot]]) -> None:
@@ -257,114 +269,3 @@ def test_versions_that_are_reproduced_do_not_make_a_disagreement() -> None:
     found = Spot("self == 0", "f", ("self",), "[0, 1]", (*made, Answer("torch", "torch 2.15", "f", (0.0,))))
     assert found.changed
     assert not found.disagrees
-
-
-# The page.
-
-
-class Read(HTMLParser):
-    """What a browser would find: identifiers, links, what is fetched, and tags that are left open."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.fetched: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.ids += [str(given["id"])] if "id" in given else []
-        self.links += [str(given["href"])] if "href" in given else []
-        self.fetched += [f"{tag} {name}" for name in ("src", "srcset", "data", "action") if name in given]
-        if tag not in ("meta", "input"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-@pytest.mark.parametrize("made", ["committed", "now", "torch alone"])
-def test_the_page_stands_alone_and_is_sound(made: str, atlas: Atlas, tmp_path: Path) -> None:
-    if made == "torch alone":
-        assert main(["survey", "clamp", "amax", "sqrt", "--html", str(tmp_path / "atlas.html")]) == 0
-    text = {
-        "committed": lambda: PAGE.read_text(),
-        "now": lambda: page(atlas),
-        "torch alone": lambda: (tmp_path / "atlas.html").read_text(),
-    }[made]()
-    read = Read(text)
-    assert not read.open
-    assert not read.fetched
-    assert Counter(read.ids).most_common(1)[0][1] == 1
-    assert {each for each in read.links if not each.startswith("#")} == set()
-    assert {each.removeprefix("#") for each in read.links} <= set(read.ids)
-    assert "http:" not in text
-    assert "https:" not in text
-    assert "url(" not in text
-    assert "@import" not in text
-    assert len(text) < 1_000_000
-
-
-def test_what_comes_from_frameworks_is_escaped() -> None:
-    hostile = "<img src=x onerror=alert(1)>&\"'"
-    answer = Answer("jax", "jax", hostile, (0.0,), hostile)
-    failed = Answer("mlx", "mlx", hostile, None, failed=hostile)
-    found = Spot(hostile, hostile, (hostile,), hostile, (answer, failed), also=(hostile,))
-    made = Atlas(
-        (Operation(hostile, hostile, "Jumps", (found,)),),
-        "2.15.0",
-        {"jax": hostile, "mlx": hostile},
-        {"paddle": hostile},
-    )
-    text = page(made)
-    assert "<img" not in text
-    assert not Read(text).fetched
-
-
-def test_a_framework_that_cannot_be_asked_is_named_with_what_its_failure_comes_to() -> None:
-    failed = Answers("jax", failed="WARNING: /home/me/packages is ignored\nERROR: No matching distribution found\n")
-    made = make([failed], ["relu"])
-    assert made.failed == {"jax": "ERROR: No matching distribution found"}
-
-
-def test_the_page_says_what_was_measured_and_what_was_not() -> None:
-    text = page(Atlas((), "2.15.0", {"torch 2.15": "2.15.0", "jax": "0.10.2"}, {"paddle": "no such version"}))
-    assert "Measured with torch 2.15.0, jax 0.10.2" in text
-    assert "paddle was not measured: no such version" in text
-    assert "records of the real versions to the bit" in text
-    assert "records of the real 2.13.0 and 2.14.1 to the bit" in PAGE.read_text()
-    alone = page(Atlas((), "2.15.0", {"torch 2.13": "", "torch 2.14": "", "torch 2.15": "2.15.0"}, {}))
-    assert "Measured with torch 2.15.0, on the CPU" in alone
-    assert "No other framework was asked" in alone
-
-
-class TestCommand:
-    def test_writes_the_page_of_some_operators(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-        assert main(["survey", "clip", "relu", "--html", str(tmp_path / "atlas.html")]) == 0
-        assert "places of 2 operations" in capsys.readouterr().out
-        assert '<article id="op-clamp"' in (tmp_path / "atlas.html").read_text()
-
-    def test_measures_the_frameworks_that_are_named(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-        command = ["survey", "relu", "--frameworks", "torch", "--html", str(tmp_path / "atlas.html")]
-        assert main(command) == 0
-        text = (tmp_path / "atlas.html").read_text()
-        assert "torch.maximum(x, 0)" in text
-        assert "No other framework was asked" in text
-
-    @pytest.mark.parametrize(
-        ("arguments", "said"),
-        [
-            (["--html", "/no/such/folder/atlas.html"], "there is no folder /no/such/folder"),
-            (["--html", "a.html", "--json"], "not allowed with argument --json"),
-            (["--html", "a.html", "--broken"], "not allowed with argument --broken"),
-            (["--html", "a.html", "--convention", "mean"], "leave --convention away"),
-            (["reluu", "--html", "a.html"], "Did you mean 'relu'?"),
-        ],
-    )
-    def test_refuses_in_words(self, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(SystemExit) as ended:
-            main(["survey", *arguments])
-        assert ended.value.code == 2
-        assert said in capsys.readouterr().err

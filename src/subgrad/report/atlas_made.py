@@ -39,7 +39,7 @@ from subgrad.report.atlas_data import (
     is_simplex,
     shown,
 )
-from subgrad.report.atlas_point import Point
+from subgrad.report.atlas_point import Point, entry_label
 from subgrad.survey import Place, places
 from subgrad.survey import frameworks as others
 from subgrad.survey.finding import Finding
@@ -182,19 +182,19 @@ def _alone(other: others.Place, returned: Sequence[Asked]) -> Spot:
     """What is no operator of the table: frameworks alone were asked."""
     case = other.case
     answers = [read_answer(other, asked, other.element) for asked in returned]
-    size = max((len(each.weights) for each in answers if each.weights), default=1)
-    names = tuple(case["differentiated"])
-    entries = tuple(f"{names[0] if len(names) == 1 else 'entry '}[{number}]" for number in range(size))
+    shapes = {name: torch.tensor(case["arguments"][name]).shape for name in case["differentiated"]}
+    every = [entry_label(name, index, shape) for name, shape in shapes.items() for index in range(shape.numel())]
+    names = tuple(every if other.entry is None else shapes)
     between = next(kink["between"] for kink in case["kinks"] if kink["place"] == other.place)
     return Spot(
         where=other.place,
         call=case["operator"],
-        names=names if len(names) == size else entries,
+        names=names,
         set=other.set.removeprefix("the "),
         answers=tuple(answers),
         curve=composed(case["operator"]),
         reach=tuple(between) if between else None,
-        main=_main(answers, size),
+        main=_main(answers, len(names)),
     )
 
 

@@ -130,7 +130,7 @@ class Point:
             names = self.place.differentiated
             return tuple(Entry(name, None, name) for name in names)
         every = [
-            Entry(name, index, _label(name, index, each.shape))
+            Entry(name, index, entry_label(name, index, each.shape))
             for name, each in zip(self._joint.names, self._joint.inputs, strict=True)
             for index in range(each.numel())
         ]
@@ -156,7 +156,8 @@ def _entry(measured: Mapping[str, Any], entry: Entry) -> float:
     return measured[entry.name] if entry.index is None else measured[entry.name][entry.index]
 
 
-def _label(name: str, index: int, shape: Sequence[int]) -> str:
+def entry_label(name: str, index: int, shape: Sequence[int]) -> str:
+    """``self[1, 0]``, of an entry that is counted through."""
     if not shape:
         return name
     places = []
