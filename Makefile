@@ -59,7 +59,7 @@ lint: .venv/ready  ## ruff and pyright
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright --pythonpath .venv/bin/python
 
-docs: .venv/ready  ## the pages made from what torch returns and commands print: docs/kinks.md, docs/explain.md
+docs: .venv/ready  ## the pages made from what torch returns and commands print: docs/kinks.md, explain.md, atlas.html
 	.venv/bin/python scripts/document.py
 
 speed: .venv/ready  ## the page made from the records in benchmarks/records: docs/speed.md

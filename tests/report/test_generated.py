@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 from documented import COMMAND, TORCH, filled
+from recorded_atlas import recorded_atlas
 
+from subgrad.report import atlas_page
 from subgrad.report.kinks_page import kinks_page
 from subgrad.survey import survey
 
 DOCS = Path(__file__).parents[2] / "docs"
-KINKS, EXPLAIN = DOCS / "kinks.md", DOCS / "explain.md"
+KINKS, EXPLAIN, ATLAS = DOCS / "kinks.md", DOCS / "explain.md", DOCS / "atlas.html"
+CURVE = re.compile(r"""<svg class="curve".*?</svg>""")
 
 
 def test_the_page_of_kinks_is_what_make_docs_would_write() -> None:
@@ -31,3 +34,14 @@ def test_the_samples_of_commands_are_what_they_print() -> None:
         pytest.skip(f"printed with torch {named}")
     assert len(COMMAND.findall(page)) >= 6
     assert filled(page).splitlines() == page.splitlines(), "run `make docs`"
+
+
+def test_the_atlas_is_what_make_docs_would_write() -> None:
+    page = ATLAS.read_text()
+    (named,) = re.findall(r"torch (\d+\.\d+\.\d+), jax", page)
+    if torch.__version__.partition("+")[0] != named:
+        pytest.skip(f"measured with torch {named}")
+    # Tenths of a pixel of curves are where machines may round differently; test_atlas holds them against values.
+    written, now = (CURVE.sub("", each).split("<article") for each in (page, atlas_page.page(recorded_atlas())))
+    assert len(CURVE.findall(page)) > 200
+    assert now == written, "run `make docs`"

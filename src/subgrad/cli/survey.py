@@ -53,6 +53,7 @@ def add(commands: Any) -> None:
         "--repro", type=_operator, metavar="OP", help="an issue report for each overload of OP that breaks the rule"
     )
     survey.add_argument("--json", action="store_true", help="for machines: one list")
+    survey.add_argument("--html", metavar="FILE", help="a page of it all; with --frameworks of what those return, too")
     takes_convention(survey)
     survey.set_defaults(command=_survey, parser=survey)
 
@@ -86,6 +87,10 @@ def _frameworks(text: str) -> list[tuple[str, str | None]]:
 
 
 def _survey(options: argparse.Namespace) -> int:
+    if options.html is not None:
+        from subgrad.cli.atlas import write
+
+        return write(options, _asked, _watched)
     if options.frameworks:
         return _others(options)
     try:

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Sequence
-from functools import cache
 from html import escape
-from importlib.resources import files
 
 from subgrad.audit.effects import Effect
 from subgrad.audit.result import Audit, Row
 from subgrad.report import audit_charts as charts
 from subgrad.report import nonfinite
 from subgrad.report.audit_text import NUMBERS, cells, columns, counted, noted, shown
-
-# The page may run its own script and nothing else, whatever comes into it, and fetches nothing.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>subgrad audit</title>
-<style>{style}</style>
-</head>
-<body>
-{body}
-<script>{script}</script>
-</body>
-</html>
-"""
+from subgrad.report.document import asset, document
 
 
 def page(audit: Audit) -> str:
     """The whole page."""
-    script = _asset("page.js") if audit.every else ""  # which sorts the table of kinks
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script = asset("page.js") if audit.every else ""  # which sorts the table of kinks
     parts = (
         _overview(audit),
         _section("Gradients that became infinite or NaN", nonfinite.section(audit)),
@@ -51,9 +29,7 @@ def page(audit: Audit) -> str:
         _section("Gradients", _gradients(audit)),
         _section("Source lines", _sources(audit.rows), "Those with hits."),
     )
-    return PAGE.format(
-        policy=POLICY.format(digest), style=_asset("page.css"), script=script, body="\n".join(filter(None, parts))
-    )
+    return document("subgrad audit", "\n".join(filter(None, parts)), asset("page.css"), script)
 
 
 def fragment(audit: Audit) -> str:
@@ -66,11 +42,6 @@ def fragment(audit: Audit) -> str:
     kinks = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>" if audit.every else ""
     said = "".join(f"<p>{escape(line)}</p>" for line in counted(audit).splitlines())
     return f"<div>{nonfinite.section(audit)}{said}{kinks}</div>"
-
-
-@cache
-def _asset(name: str) -> str:
-    return (files("subgrad.report") / "page" / name).read_text(encoding="utf-8")
 
 
 def _section(title: str, content: str, said: str = "") -> str:
