@@ -182,7 +182,7 @@ def assert_convention(
         wrong = _unequal(found.double().cpu(), wanted.double().cpu(), tolerance).nonzero()[:, 0].tolist()
         if not wrong:
             return
-        causes = switched_lines(graph, before, after, None, chosen)
+        causes = switched_lines(graph, before, after, None, lambda line: chosen)
         lines = [f"{each.site}: {each.operator}, {_entries(each.differ)}    {each.site.source}" for each in causes]
         facts = (
             ("point", given.in_words(program.here, wrong)),
