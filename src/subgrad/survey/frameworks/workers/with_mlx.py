@@ -43,7 +43,7 @@ def hard_tanh(a: Any) -> Any:
 
 def top_k(a: Any) -> Any:
     sign = 1 if a["largest"] else -1
-    return mx.sort(sign * mx.topk(sign * a["self"], a["k"]) * sign)[:: -1 if a["largest"] else 1]
+    return mx.sort(sign * mx.topk(sign * a["self"], a["k"]))[:: -1 if a["largest"] else 1]
 
 
 def ascending(a: Any) -> Any:
