@@ -159,7 +159,7 @@ def main() -> int:
             "machine": machine,
             "torch": str(torch.__version__),
             "command": " ".join(["python", *sys.argv]),
-            "costs": [asdict(each) for each in found],
+            "armed": [asdict(each) for each in found],
         }
         with open(options.json, "w") as file:
             json.dump(record, file, indent=1)

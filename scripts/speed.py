@@ -91,6 +91,8 @@ def section(name: str, record: Record) -> str:
         tables = small_steps(record)
     elif "audits" in record:
         tables = audits(record["audits"])
+    elif "armed" in record:
+        tables = armed(record["armed"])
     elif "costs" in record:
         tables = costs(record["costs"])
     elif "native" in record:
@@ -190,6 +192,20 @@ def poolings(measured: Sequence[Record]) -> str:
 
 def times(ratio: float) -> str:
     return f"{ratio:.2f} times"
+
+
+def armed(measured: Sequence[Record]) -> str:
+    """What it costs to be armed against NaN where there is none, beside plain training steps."""
+    columns = ["model", "plain, ms", "armed, ms", "time", "plain, again", "limit", "`detect_anomaly`"]
+    rows = (
+        [
+            each["model"],
+            *(milliseconds(each[name]) for name in ("plain_ms", "armed_ms")),
+            *(f"{each[name]:.2f}" for name in ("armed", "again", "limit", "anomaly")),
+        ]
+        for each in measured
+    )
+    return markdown(columns, rows)
 
 
 def costs(measured: Sequence[Record]) -> str:
