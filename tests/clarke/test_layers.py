@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -121,6 +123,24 @@ def test_indices_of_windows_whose_derivatives_tie_are_those_a_little_further_on(
 
     found = subgrad.element(program)(torch.zeros(4))
     assert torch.equal(found.gradient, torch.func.grad(program)(found.direction))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("index", [lambda y: y.argmax(-1), lambda y: y.max(-1).indices], ids=["argmax", "max"])
+def test_so_are_indices_of_lines_where_no_values_are_asked(index: Callable[[Tensor], Tensor], seed: int) -> None:
+    """With a tolerance nothing is held against values: what the rule says is what comes out."""
+    weights = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+
+    def program(x: Tensor) -> Tensor:
+        return (x.gather(-1, index(x * x).unsqueeze(-1)) * weights).sum()
+
+    found = subgrad.element(program, seed=seed, tol=1e-9)(torch.zeros(2, 2, dtype=torch.float64))
+    assert torch.equal(found.gradient, torch.func.grad(program)(found.direction))
+
+
+def test_kinks_behind_a_selection_are_met_with_a_tolerance_as_well() -> None:
+    found = subgrad.element(lambda x: x.amax().relu(), tol=1e-6)(torch.zeros(2))
+    assert found.kinks == 2
 
 
 def test_ties_that_come_and_go_are_decided_when_they_are_met() -> None:

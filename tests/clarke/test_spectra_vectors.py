@@ -454,6 +454,35 @@ def test_values_within_a_tolerance_count_as_repeated() -> None:
     torch.testing.assert_close(found.gradient, differences(f, diagonal(1, 1, 2)), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("combined", {**OF_SVD, **OF_FULL_RANK}.values(), ids={**OF_SVD, **OF_FULL_RANK})
+def test_gradient_and_slope_are_those_of_the_values_where_none_are_asked(
+    combined: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> None:
+    """With a tolerance rules answer by themselves."""
+    f, matrix = weighed(through_svd(combined), seed=5), 2 * torch.eye(3, dtype=torch.float64)
+    found, wanted = subgrad.element(f, tol=1e-9)(matrix), differences(f, matrix)
+    torch.testing.assert_close(found.gradient, wanted, rtol=1e-7, atol=1e-7)
+    assert found.slope == pytest.approx(float((wanted * found.direction).sum()), rel=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_signs_of_matrices_of_which_one_vanishes_jump(seed: int) -> None:
+    """Vectors have other sides in other directions, though in this one they may be those of torch."""
+
+    def signs(x: Tensor) -> Tensor:
+        u, _, v = torch.linalg.svd(x[:, None, None])
+        return (u @ v)[0].sum()
+
+    with pytest.raises(Refused, match="jumps"):
+        subgrad.grad(signs, seed=seed)(torch.tensor([0.0, 2.0], dtype=torch.float64))
+
+
+def test_matrices_without_symmetry_and_with_a_tolerance_where_eigenvalues_are_apart() -> None:
+    f = lambda a: torch.linalg.eigvals(a).real.square().sum()  # noqa: E731
+    matrix = diagonal(1, 2, 4) + 0.1 * random(3, 3)
+    torch.testing.assert_close(subgrad.grad(f, tol=1e-9)(matrix), 2 * matrix.T, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("f", [torch.linalg.eigvals, lambda a: torch.linalg.eig(a)[0]], ids=["eigvals", "eig"])
 def test_matrices_without_symmetry_where_eigenvalues_repeat(f: Function) -> None:
     """They part like roots: what is smooth in the matrix all the same comes out, and the rest is refused."""

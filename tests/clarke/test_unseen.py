@@ -112,6 +112,7 @@ INTEGERS: dict[str, Function] = {
     "//": lambda x: (x // 1).long(),
     "bucketize": lambda x: torch.bucketize(x, numbers(1.0, 2.0, 3.0), right=True),
     "searchsorted": lambda x: torch.searchsorted(numbers(1.0, 2.0, 3.0), x, side="right"),
+    "new_tensor": lambda x: torch.tensor(1).new_tensor(x),
     "searchsorted, unsorted": lambda x: torch.searchsorted(
         numbers(2.0, 1.0, 3.0), x, right=True, sorter=torch.tensor([1, 0, 2])
     ),
