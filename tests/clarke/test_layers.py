@@ -183,6 +183,20 @@ def test_layouts_do_not_matter(layout: torch.memory_format) -> None:
     assert_gradient_is_that_a_little_further_on(lambda x: model(x.abs()).sum(), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_normalisation_in_16_bits_carries_tangents(dtype: torch.dtype) -> None:
+    """With a tolerance its slope is held against nothing else."""
+    x = torch.arange(16, dtype=dtype).view(8, 2).sin()
+    weights = torch.arange(16, dtype=dtype).view(8, 2).cos()
+
+    def program(x: Tensor) -> Tensor:
+        return (F.batch_norm(x.abs(), None, None, training=True) * weights.to(x)).sum()
+
+    found = subgrad.element(program, tol=1e-6)(x)
+    further = torch.func.grad(program)((x + 1e-2 * found.direction).double())
+    assert found.slope == pytest.approx(float((further * found.direction).sum()), rel=0.1)
+
+
 def test_autocast_gives_the_value_of_the_program() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), torch.randn(5, 4)
