@@ -50,6 +50,14 @@ def test_ties_in_windows_are_found(dtype: torch.dtype, layout: torch.memory_form
     assert window.sum() == 1
 
 
+def test_corners_within_a_tolerance_are_met() -> None:
+    """On the CPU another way to look finds them."""
+    x = torch.tensor([0.25 + 1e-7, 1.0], device="cuda", dtype=torch.float64)
+    found = subgrad.element(lambda x: x.clamp(0.25, 3.0).sum(), tol=1e-5)(x)
+    assert found.kinks == 1
+    assert found.gradient.tolist() == [float(found.direction[0] > 0), 1.0]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_fused_attention_keeps_its_value_and_the_certificate(dtype: torch.dtype) -> None:
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from added_rows import taken_out_again
 from torch import Tensor
 
 import subgrad
@@ -97,6 +98,27 @@ def test_slopes_are_as_exact_as_the_program(dtype: torch.dtype) -> None:
     x = torch.tensor([0.0, -1.0, 1.0], dtype=dtype)
     found = subgrad.grad(lambda x: torch.nn.functional.leaky_relu(x, 0.01).sum())(x)
     assert found[1:].tolist() == torch.tensor([0.01, 1.0], dtype=dtype).tolist()
+
+
+def test_rows_that_are_added_for_two_operands_lead_to_the_slope_of_both() -> None:
+    """With a tolerance, so that nothing but the rule answers; the operator has reverse mode alone."""
+
+    @torch.library.custom_op("rows::larger", mutates_args=())
+    def larger(x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(x >= y, x, y) + 0
+
+    larger.register_autograd(
+        lambda ctx, grad: (grad * ctx.is_first, grad * ~ctx.is_first),
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "is_first", inputs[0] >= inputs[1]),
+    )
+    x, weights = torch.tensor([0.0, 1.0, -1.0], dtype=torch.float64), torch.tensor([1.0, -2.0, 0.5])
+    program = lambda x: (larger(x, x.flip(0)) * weights).sum()  # noqa: E731
+    with taken_out_again():
+        subgrad.add_operator(subgrad.Kink("rows::larger", "self == y", subgrad.Ties.largest("self", "y")))
+        found = subgrad.element(program, tol=1e-9)(x * 0)
+    further = float(program(found.direction))  # it is as long as its argument
+    assert found.slope == pytest.approx(further)
+    assert found.product == pytest.approx(further)
 
 
 def test_the_sign_that_a_constant_is_given_is_decided_not_extrapolated() -> None:

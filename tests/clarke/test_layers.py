@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -123,6 +125,24 @@ def test_indices_of_windows_whose_derivatives_tie_are_those_a_little_further_on(
     assert torch.equal(found.gradient, torch.func.grad(program)(found.direction))
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("index", [lambda y: y.argmax(-1), lambda y: y.max(-1).indices], ids=["argmax", "max"])
+def test_so_are_indices_of_lines_where_no_values_are_asked(index: Callable[[Tensor], Tensor], seed: int) -> None:
+    """With a tolerance nothing is held against values: what the rule says is what comes out."""
+    weights = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+
+    def program(x: Tensor) -> Tensor:
+        return (x.gather(-1, index(x * x).unsqueeze(-1)) * weights).sum()
+
+    found = subgrad.element(program, seed=seed, tol=1e-9)(torch.zeros(2, 2, dtype=torch.float64))
+    assert torch.equal(found.gradient, torch.func.grad(program)(found.direction))
+
+
+def test_kinks_behind_a_selection_are_met_with_a_tolerance_as_well() -> None:
+    found = subgrad.element(lambda x: x.amax().relu(), tol=1e-6)(torch.zeros(2))
+    assert found.kinks == 2
+
+
 def test_ties_that_come_and_go_are_decided_when_they_are_met() -> None:
     """A program is expected to meet the kinks that it met; where it meets more it is run once more, not twice.
 
@@ -161,6 +181,20 @@ def test_layouts_do_not_matter(layout: torch.memory_format) -> None:
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.MaxPool2d(2), nn.ReLU()).double()
     x = torch.randn(4, 2, 6, 6).round().double().contiguous(memory_format=layout)
     assert_gradient_is_that_a_little_further_on(lambda x: model(x.abs()).sum(), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_normalisation_in_16_bits_carries_tangents(dtype: torch.dtype) -> None:
+    """With a tolerance its slope is held against nothing else."""
+    x = torch.arange(16, dtype=dtype).view(8, 2).sin()
+    weights = torch.arange(16, dtype=dtype).view(8, 2).cos()
+
+    def program(x: Tensor) -> Tensor:
+        return (F.batch_norm(x.abs(), None, None, training=True) * weights.to(x)).sum()
+
+    found = subgrad.element(program, tol=1e-6)(x)
+    further = torch.func.grad(program)((x + 1e-2 * found.direction).double())
+    assert found.slope == pytest.approx(float((further * found.direction).sum()), rel=0.1)
 
 
 def test_autocast_gives_the_value_of_the_program() -> None:

@@ -223,6 +223,33 @@ def test_away_from_there_nothing_is_refused(kind: str) -> None:
     torch.testing.assert_close(subgrad.grad(function)(x), torch.func.grad(function)(x))
 
 
+BY_RULE: dict[str, Function] = {
+    "threshold": lambda x: F.threshold(x, 0.0, 1.0).sum(),
+    "a norm below one": lambda x: torch.linalg.vector_norm(x, 0.5),
+    "a count": lambda x: torch.linalg.vector_norm(x, 0),
+    "bins without a number of them": lambda x: x.sum() * torch.histc(x + 0.5, min=0, max=1)[50],
+}
+
+
+@pytest.mark.parametrize("kind", BY_RULE)
+def test_rules_refuse_by_themselves_where_no_values_are_asked(kind: str) -> None:
+    """As with a tolerance."""
+    function = BY_RULE[kind]
+    with pytest.raises(Refused, match=line_of(function)):
+        subgrad.grad(function, tol=1e-9)(torch.zeros(2, dtype=torch.float64))
+
+
+def test_what_is_between_kinks_is_not_refused_by_rules() -> None:
+    x = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    counted = subgrad.grad(lambda x: x.sum() * torch.histc(x, min=0, max=1).sum(), tol=1e-9)(x[:1] + 50 / 101)
+    assert counted.tolist() == [1.0]
+    for seed in range(3):
+        found = subgrad.element(lambda x: torch.complex(x, x + 1).norm() + x.abs().sum(), seed=seed, tol=1e-9)(x)
+        smooth = (2 * x + 1) / (x**2 + (x + 1) ** 2).sum().sqrt()
+        sign = torch.tensor([1.0 if found.direction[0] > 0 else -1.0, 1.0])
+        torch.testing.assert_close(found.gradient, smooth + sign)
+
+
 def test_programs_that_do_not_repeat_themselves_are_refused() -> None:
     calls = []
 

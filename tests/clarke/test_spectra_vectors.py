@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -452,6 +453,58 @@ def test_values_within_a_tolerance_count_as_repeated() -> None:
     found = subgrad.element(f, tol=1e-6)(diagonal(1, 1 + 1e-8, 2))
     assert found.kinks
     torch.testing.assert_close(found.gradient, differences(f, diagonal(1, 1, 2)), rtol=1e-6, atol=1e-6)
+
+
+def of_a_triangle(matrix: Tensor, side: str) -> Tensor:
+    found, vectors = torch.linalg.eigh(matrix, UPLO=side)
+    return (vectors * found.exp()) @ vectors.T
+
+
+BY_RULES: dict[str, Function] = {
+    **{name: through_svd(combined) for name, combined in {**OF_SVD, **OF_FULL_RANK}.items()},
+    **{f"{name} of eigenvalues": through_eigh(FUNCTIONS[name]) for name in ("exp", "cube")},
+    **{f"triangle {side}": partial(of_a_triangle, side=side) for side in ("L", "U")},
+}
+
+
+@pytest.mark.parametrize("matrix", [diagonal(2, 2, 2), diagonal(3, 3, 1)], ids=["three", "two"])
+@pytest.mark.parametrize("kind", BY_RULES)
+def test_gradient_and_slope_are_those_of_the_values_where_none_are_asked(kind: str, matrix: Tensor) -> None:
+    """With a tolerance rules answer by themselves."""
+    f = weighed(BY_RULES[kind], seed=5)
+    found, wanted = subgrad.element(f, tol=1e-9)(matrix), differences(f, matrix)
+    torch.testing.assert_close(found.gradient, wanted, rtol=1e-7, atol=1e-7)
+    assert found.slope == pytest.approx(float((wanted * found.direction).sum()), rel=1e-7)
+
+
+@pytest.mark.parametrize("side", [0, 2], ids=["left", "right"])
+def test_what_depends_on_one_basis_of_vanishing_values_is_refused(side: int) -> None:
+    def f(matrix: Tensor) -> Tensor:
+        vectors = torch.linalg.svd(matrix)[side]
+        columns = (vectors.T if side else vectors)[:, 2:]
+        return weighed(lambda a: a)(columns @ columns.T) + (columns[:, 0] * columns[:, 1].detach()).sum()
+
+    for tol in (0.0, 1e-9):
+        with pytest.raises(Refused, match=r"depends on which basis svd at .*test_spectra_vectors.py"):
+            subgrad.grad(f, tol=tol)(diagonal(2, 1, 0, 0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_signs_of_matrices_of_which_one_vanishes_jump(seed: int) -> None:
+    """Vectors have other sides in other directions, though in this one they may be those of torch."""
+
+    def signs(x: Tensor) -> Tensor:
+        u, _, v = torch.linalg.svd(x[:, None, None])
+        return (u @ v)[0].sum()
+
+    with pytest.raises(Refused, match="jumps"):
+        subgrad.grad(signs, seed=seed)(torch.tensor([0.0, 2.0], dtype=torch.float64))
+
+
+def test_matrices_without_symmetry_and_with_a_tolerance_where_eigenvalues_are_apart() -> None:
+    f = lambda a: torch.linalg.eigvals(a).real.square().sum()  # noqa: E731
+    matrix = diagonal(1, 2, 4) + 0.1 * random(3, 3)
+    torch.testing.assert_close(subgrad.grad(f, tol=1e-9)(matrix), 2 * matrix.T, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("f", [torch.linalg.eigvals, lambda a: torch.linalg.eig(a)[0]], ids=["eigvals", "eig"])

@@ -112,6 +112,7 @@ INTEGERS: dict[str, Function] = {
     "//": lambda x: (x // 1).long(),
     "bucketize": lambda x: torch.bucketize(x, numbers(1.0, 2.0, 3.0), right=True),
     "searchsorted": lambda x: torch.searchsorted(numbers(1.0, 2.0, 3.0), x, side="right"),
+    "new_tensor": lambda x: torch.tensor(1).new_tensor(x),
     "searchsorted, unsorted": lambda x: torch.searchsorted(
         numbers(2.0, 1.0, 3.0), x, right=True, sorter=torch.tensor([1, 0, 2])
     ),
@@ -207,6 +208,28 @@ def test_branch_cuts_are_taken_on_the_side_that_is_moved_to(kind: str, dtype: to
     for seed in range(4):
         found = subgrad.grad(program, seed=seed)(torch.zeros(2, dtype=dtype)).double()
         assert min((found - each).abs().max() for each in nearby) < 1e-3, (found, nearby[:3])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["log", "sqrt", "acos", "atan", "asinh below"])
+def test_so_they_are_where_no_values_are_asked(kind: str, seed: int) -> None:
+    """With a tolerance."""
+    function, centre = CUT[kind]
+
+    def program(x: Tensor) -> Tensor:
+        other = torch.full_like(x, centre.real or centre.imag)
+        found = function(torch.complex(x, other) if centre.imag else torch.complex(other, x))
+        return ((found.real + 2 * found.imag) * x * WEIGHTS).sum()
+
+    found = subgrad.element(program, seed=seed, tol=1e-9)(numbers(0.0, 0.0))
+    further = torch.func.grad(program)(1e-7 * found.direction)
+    torch.testing.assert_close(found.gradient, further, rtol=1e-5, atol=1e-5)
+
+
+def test_branch_cuts_may_be_met_beside_numbers_of_the_same_size() -> None:
+    function: Function = lambda x: torch.log1p(torch.complex(x, 0 * x)).real.sum() + x.abs().sum()  # noqa: E731
+    found = subgrad.grad(function, tol=1e-9)(numbers(-2.0, 1.0))
+    torch.testing.assert_close(found, numbers(-1 - 1, 1 / 2 + 1))
 
 
 def test_branch_cuts_are_refused_where_they_end_and_where_the_program_jumps() -> None:
@@ -415,12 +438,56 @@ def test_what_only_the_values_can_tell_about_is_noted_with_its_line(kind: str) -
     assert current.leaks[:1] == lines
 
 
+@pytest.mark.parametrize("shift", [torch.zeros_like, lambda x: x.detach().max()], ids=["plain", "beside detach"])
+def test_ctc_loss_moves_as_its_values_do(shift: Function) -> None:
+    """With a tolerance, by which its rule is not held against them."""
+
+    def program(x: Tensor) -> Tensor:
+        scores = (x - shift(x)).view(3, 1, 2).log_softmax(-1)
+        return F.ctc_loss(scores, torch.ones(1, 1).long(), (3,), (1,)) + x[2:].abs().sum()
+
+    x = numbers(0.3, 0.1, 0.0, 0.7, -0.2, 0.4)
+    found = subgrad.element(program, tol=1e-9)(x)
+    further, step = x + 1e-6 * found.direction, 1e-6 * torch.eye(6).double()
+    wanted = torch.stack([(value(program, further + e / 2) - value(program, further - e / 2)) / 1e-6 for e in step])
+    torch.testing.assert_close(found.gradient, wanted, rtol=1e-4, atol=1e-4)
+    assert found.slope == pytest.approx(float(wanted @ found.direction), rel=1e-4)
+
+
 def test_ctc_loss_of_log_softmax_is_not() -> None:
     current = Look(0.0)
     with running(current), Watch(current):
         scores = numbers(0.3, 0.7).requires_grad_().expand(1, 3, 2).log_softmax(-1).transpose(0, 1)
         F.ctc_loss(scores, torch.ones(1, 1).long(), (3,), (1,))
     assert not current.leaks
+
+
+def nearly_long_rows() -> tuple[Tensor, float]:
+    """A row and a length between the row's own and that to which torch rounds it, by which torch scales it."""
+    for seed in range(100):
+        row = torch.randn(1, 8, generator=torch.Generator().manual_seed(seed))
+        most = (float(row.double().norm()) + float(row.norm())) / 2
+        scaled = row.clone()
+        F.embedding(torch.tensor([0]), scaled, max_norm=most)
+        if float(row.double().norm()) < most and not torch.equal(scaled, row):
+            return row, most
+    raise AssertionError("torch rounds no length upwards")
+
+
+@pytest.mark.parametrize("indices", [[[0, 1], [1, 0]], 0], ids=["a matrix of indices", "one index"])
+def test_rows_that_are_scaled_are_not_those_of_the_argument(indices: list[list[int]] | int) -> None:
+    table = torch.full((2, 4), 0.4)
+    with pytest.raises(Refused):
+        subgrad.grad(lambda x: F.embedding(torch.tensor(indices), x, max_norm=0.7).exp().sum())(table)
+    assert torch.equal(table, torch.full((2, 4), 0.4))
+
+
+def test_rows_that_are_scaled_by_rounding_are_not_those_of_the_argument() -> None:
+    table, most = nearly_long_rows()
+    before = table.clone()
+    found = subgrad.grad(lambda x: F.embedding(torch.tensor([0]), x, max_norm=most).exp().sum())(table)
+    torch.testing.assert_close(found, before.exp())
+    assert torch.equal(table, before)
 
 
 HARMLESS: dict[str, Function] = {
