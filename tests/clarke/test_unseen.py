@@ -108,6 +108,8 @@ INTEGERS: dict[str, Function] = {
     "to another tensor": lambda x: x.to(torch.tensor(1)),
     "type": lambda x: x.type(torch.long),
     "copy_": lambda x: torch.zeros(2, dtype=torch.long).copy_(x),
+    "copy_, not waiting": lambda x: torch.zeros(2, dtype=torch.long).copy_(x, True),
+    "copy_ by name": lambda x: torch.zeros(2, dtype=torch.long).copy_(other=x),
     "floor_divide": lambda x: torch.floor_divide(x, 1.0).detach().long(),
     "//": lambda x: (x // 1).long(),
     "bucketize": lambda x: torch.bucketize(x, numbers(1.0, 2.0, 3.0), right=True),

@@ -41,13 +41,17 @@ def asked(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 def written(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """`copy_` and assignments into integers or truth values."""
-    target, value = args[0], args[-1] if len(args) > 1 else None
+    target, place = args[0], 2 if func.__name__ == "__setitem__" else 1
+    value = args[place] if len(args) > place else kwargs.get("other")
     if not isinstance(target, Tensor) or target.is_floating_point() or target.is_complex():
         return func(*args, **kwargs)
     if not isinstance(value, Tensor) or not is_differentiated(value):
         return func(*args, **kwargs)
     note_another_way(current)
-    return func(*args[:-1], rounded(value, target.dtype).to(target.dtype), **kwargs)
+    whole = rounded(value, target.dtype).to(target.dtype)
+    if len(args) > place:
+        return func(*args[:place], whole, *args[place + 1 :], **kwargs)
+    return func(*args, **{**kwargs, "other": whole})
 
 
 def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
