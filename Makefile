@@ -78,7 +78,7 @@ clarke: .venv/ready  ## the gradient of 30,000 programs against exact sets and t
 	.venv/bin/python scripts/nearby.py
 	.venv/bin/python scripts/never_nan.py
 
-mutations: .venv/ready  ## 200 wrong rules planted one by one, and who catches them: docs/clarke-evidence.md
+mutations: .venv/ready  ## 210 wrong rules planted one by one, and who catches them: docs/clarke-evidence.md
 	.venv/bin/python scripts/mutations.py
 
 testing: .venv/ready  ## gradcheck against 3,000 functions and the table, right and wrong: docs/testing.md

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-# The files that hold rules. Which mutants are chosen depends on their order: new ones go to the end.
+# The files that hold rules. Which mutants are chosen depends on all of them: new ones go to those that came later.
 RULES = (
     "functions/arithmetic.py",
     "rules/fused_ops.py",
@@ -37,6 +37,8 @@ RULES = (
     "rules/eigen_svd.py",
     "functions/rewritten.py",
 )
+LATER = ("functions/degenerate.py",)  # whose mutants follow the first 200, which stay as they are
+FIRST = 200
 COMPARED: dict[type[ast.cmpop], list[str]] = {
     ast.Gt: ["<", ">="],
     ast.GtE: ["<=", ">"],
@@ -107,9 +109,13 @@ def _tree(source: str) -> str:
 
 def chosen(folder: Path, number: int, seed: int = 0) -> list[Mutant]:
     """So many, evenly over files and kinds, in an order that does not depend on how many."""
-    generator = Random(seed)
+    first, later = (_drawn(folder, files, number, Random(seed)) for files in (RULES, LATER))
+    return [*first[:FIRST], *later, *first[FIRST:]][:number]
+
+
+def _drawn(folder: Path, files: tuple[str, ...], number: int, generator: Random) -> list[Mutant]:
     groups: dict[tuple[str, str], list[Mutant]] = {}
-    for mutant in every(folder):
+    for mutant in every(folder, files):
         groups.setdefault((mutant.file, mutant.kind), []).append(mutant)
     for group in groups.values():
         generator.shuffle(group)
@@ -122,9 +128,9 @@ def chosen(folder: Path, number: int, seed: int = 0) -> list[Mutant]:
     return found[:number]
 
 
-def every(folder: Path) -> Iterator[Mutant]:
-    """All changes of all files with rules."""
-    for file in RULES:
+def every(folder: Path, files: tuple[str, ...]) -> Iterator[Mutant]:
+    """All changes of some files with rules."""
+    for file in files:
         yield from _Changes(file, (folder / file).read_text()).found
 
 

@@ -10,8 +10,8 @@ import torch
 
 import subgrad
 from clarke import battery
+from clarke.mutants import FIRST, LATER, chosen
 from clarke.mutants import RULES as FILES
-from clarke.mutants import chosen
 from subgrad.clarke.rules.pointwise import Pointwise
 
 RULES = Path(subgrad.__file__).parent / "clarke"
@@ -31,11 +31,12 @@ def test_mutants_are_of_all_kinds_and_files() -> None:
 def test_every_file_with_rules_has_mutants() -> None:
     folders = [path for name in ("rules", "functions") for path in (RULES / name).glob("*.py")]
     files = {path.relative_to(RULES).as_posix() for path in folders if path.name != "__init__.py"}
-    assert files - {"rules/rule_table.py", "functions/not_differentiated.py"} == set(FILES) - {"engine/duals.py"}
+    assert files - {"rules/rule_table.py", "functions/not_differentiated.py"} == {*FILES, *LATER} - {"engine/duals.py"}
 
 
 def test_the_choice_of_fewer_mutants_is_the_beginning_of_more() -> None:
     assert chosen(RULES, 20) == chosen(RULES, 200)[:20]
+    assert {mutant.file for mutant in chosen(RULES, FIRST + 10)[FIRST:]} == set(LATER)
 
 
 def test_a_mutant_changes_one_place_and_is_python() -> None:
