@@ -103,7 +103,7 @@ def test_slopes_are_as_exact_as_the_program(dtype: torch.dtype) -> None:
 def test_rows_that_are_added_for_two_operands_lead_to_the_slope_of_both() -> None:
     """With a tolerance, so that nothing but the rule answers; the operator has reverse mode alone."""
 
-    @torch.library.custom_op("rows::larger", mutates_args=())
+    @torch.library.custom_op("rows::larger_of_two", mutates_args=())
     def larger(x: Tensor, y: Tensor) -> Tensor:
         return torch.where(x >= y, x, y) + 0
 
@@ -114,7 +114,7 @@ def test_rows_that_are_added_for_two_operands_lead_to_the_slope_of_both() -> Non
     x, weights = torch.tensor([0.0, 1.0, -1.0], dtype=torch.float64), torch.tensor([1.0, -2.0, 0.5])
     program = lambda x: (larger(x, x.flip(0)) * weights).sum()  # noqa: E731
     with taken_out_again():
-        subgrad.add_operator(subgrad.Kink("rows::larger", "self == y", subgrad.Ties.largest("self", "y")))
+        subgrad.add_operator(subgrad.Kink("rows::larger_of_two", "self == y", subgrad.Ties.largest("self", "y")))
         found = subgrad.element(program, tol=1e-9)(x * 0)
     further = float(program(found.direction))  # it is as long as its argument
     assert found.slope == pytest.approx(further)
