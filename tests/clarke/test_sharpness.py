@@ -38,3 +38,24 @@ def test_derivatives_are_what_values_do(program: Callable[[Tensor], Tensor], dir
     torch.testing.assert_close(found, quotient, rtol=0, atol=1e-5)
     gradient = subgrad.grad(program)(x)
     torch.testing.assert_close(torch.dot(gradient, v), quotient, rtol=0, atol=1e-5)
+
+
+def cancelling(spread: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Terms of size 1 that cancel in the value, which says nothing then of how rounding blurs it."""
+
+    def program(x: Tensor) -> Tensor:
+        s = spread(torch.maximum(x, torch.zeros_like(x))).std()
+        return 2 * x.clamp(min=0).sum() + (s - 1).abs().pow(1.5) - (2 * s - 1).abs().pow(1.5)
+
+    return program
+
+
+@pytest.mark.parametrize("seed", [4, 103, 124, 178, 180, 191, 304])
+def test_rounding_of_terms_that_cancel_confirms_no_slope(seed: int) -> None:
+    x = torch.tensor([-1.0, 0.0, 0.0, -1.0]).double()
+    found = subgrad.element(cancelling(itself), seed=seed)(x)
+    assert found.direction is not None
+    plain, step = cancelling(lambda y: y), 2.0**-24
+    quotient = (plain(x + step * found.direction) - plain(x)) / step
+    assert found.slope == pytest.approx(quotient.item(), rel=1e-4)
+    assert float(torch.dot(found.gradient, found.direction)) == pytest.approx(quotient.item(), rel=1e-4)

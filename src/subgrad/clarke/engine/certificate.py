@@ -150,13 +150,18 @@ class Values:
         """A judgement, and if it is no, once more with how far rounding really blurs the values."""
         if judge():
             return True
-        if self.blur is None:
-            step = 2.0 ** self.steps()[0]
-            tiny = 2.0**-30 if self.is_sharp else 2.0**-14
-            shifted = [self.at(step * (1 + number * tiny)) for number in (1, 2, 3)]
-            gaps = [(a - b).abs() for each in shifted for a, b in zip(self.at(step), each, strict=True) if a.numel()]
-            self.blur = max((float(each.nan_to_num(0, 0, 0).amax()) for each in gaps), default=0.0)
-        return self.blur > 0 and judge()
+        self._measure_blur()
+        return bool(self.blur) and judge()
+
+    def _measure_blur(self) -> None:
+        """By how far values differ at points that are nearly one: by rounding, of terms that cancel as well."""
+        if self.blur is not None:
+            return
+        step = 2.0 ** self.steps()[0]
+        tiny = 2.0**-30 if self.is_sharp else 2.0**-14
+        shifted = [self.at(step * (1 + number * tiny)) for number in (1, 2, 3)]
+        gaps = [(a - b).abs() for each in shifted for a, b in zip(self.at(step), each, strict=True) if a.numel()]
+        self.blur = max((float(each.nan_to_num(0, 0, 0).amax()) for each in gaps), default=0.0)
 
     def _compare(self, each: _Entries, one: Tensor, other: Tensor, span: float, step: float, size: Sizes) -> None:
         """Hold one quotient, of two values a span apart and at most a step from the point, against the slope."""
@@ -173,14 +178,18 @@ class Values:
             gap = (quotient - slope).abs()
             near = gap <= allowed
             is_rest = is_still & (gap <= self.rest) & ~near
+            # Ever more so, by more than rounding.
+            nears = (gap <= each.gap / 4) & (each.gap > 4 * noise) if each.step > step else torch.zeros_like(near)
+        if self.blur is None and bool((nears & ~near).any()):
+            self._measure_blur()  # rounding alone comes nearer by chance, where terms larger than the value cancel
+            return self._compare(each, one, other, span, step, size)
         if bool(is_rest.any()) and self.is_what_rounding_leaves:
             near = near | is_rest
         with values():
-            nears = gap <= each.gap / 4 if each.step > step else torch.zeros_like(near)  # ever more so
             overflows = value.isinf() | further.isinf() | ~slope.isfinite()  # which hides nothing
             is_defined = ~(value.isnan() | further.isnan())
             is_known = (noise <= 0.1 * scale) & (noise <= each.least / 4)  # not too blurred to see what was denied
-            each.agreed |= (near & is_known) | (nears & (each.gap > 4 * noise)) | overflows
+            each.agreed |= (near & is_known) | nears | overflows
             denied = ~near & ~nears & is_defined
             each.denied |= denied
             each.least = torch.where(denied, torch.minimum(each.least, gap), each.least)
@@ -190,16 +199,19 @@ class Values:
         """Whether they do at the smallest step at which rounding does not hide it: nothing may turn in between."""
         scale = abs(slope) + size.moved
         scale = 0.0 if scale <= self.rest else scale
-        largest = max(
-            (float(x.detach().abs().nan_to_num(0, 0, 0).amax()) for x in self.program.leaves if x.numel()), default=0.0
-        )
-        noise = self.rounding * (8 * abs(value) + 4 * size.here + 4 * largest * scale)
+        noise = self.rounding * (8 * abs(value) + 4 * size.here + 4 * self._largest * scale)
         step = max(100 * noise / scale, 2.0**-60) if scale else 2.0**-30
         gap = abs(self._quotient(step) - slope)
         if gap <= 0.05 * scale + 4 * noise / step + 1e-6 * self.length * (scale == 0):
             return True
         # As x sqrt(x) at 0, whose quotients tend to 0 as the root of the step; beyond a kink they would be as far off.
         return gap <= abs(self._quotient(64 * step) - slope) / 4
+
+    @cached_property
+    def _largest(self) -> float:
+        """Of the point's entries."""
+        found = [x.detach().abs().nan_to_num(0, 0, 0).amax() for x in self.program.leaves if x.numel()]
+        return max(numbers(found), default=0.0)
 
     def _quotient(self, step: float) -> float:
         further, near = (float(self.program.moved(self.ahead, power * step, self.wide)) for power in (2, 1))
@@ -221,6 +233,8 @@ class Values:
         scale, value = abs(along) + size.moved, abs(float(self.program.value))  # type: ignore[arg-type]
         if not (self.is_sharp and 0 < scale < inf and value < inf):
             return False
+        # Terms of this size may cancel in the value: their rounding does not.
+        size = Sizes(size.moved, max(size.here, scale * self._largest))
         entries = _Entries(torch.tensor(along + product_of(gradient, beside), dtype=torch.float64))
         span = 16 * self.rounding * (8 * value + 4 * size.here) / (self.share * scale)
         first = min(2.0 ** (-19 if self.wide else -21), 2.0**-16 * value / scale or 1.0)
