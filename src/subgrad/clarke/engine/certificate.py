@@ -68,6 +68,7 @@ class Values:
     def __init__(self, program: Program, ahead: Vector):
         self.program, self.ahead = program, ahead
         self.wide = program.may_be_widened
+        self.entries = sum(leaf.numel() for leaf in program.leaves)
         self.dtype = min({leaf.dtype for leaf in program.leaves}, key=_digits, default=torch.float64)
         # Of the digits of single precision TensorFloat-32 uses as many as half precision has.
         self.precision = torch.float16 if self.dtype is torch.float32 and uses_tf32(program.leaves) else self.dtype
@@ -178,8 +179,12 @@ class Values:
             gap = (quotient - slope).abs()
             near = gap <= allowed
             is_rest = is_still & (gap <= self.rest) & ~near
-            # Ever more so, by more than rounding.
-            nears = (gap <= each.gap / 4) & (each.gap > 4 * noise) if each.step > step else torch.zeros_like(near)
+            nears = torch.zeros_like(near)  # ever more so, as the root of the step at least, and by more than rounding
+            stands = torch.zeros_like(near)  # at another slope than this one
+            if each.step > step:
+                least = each.gap * min(0.25, 2 * (step / each.step) ** 0.5)
+                nears = (gap <= least) & (each.gap > 4 * noise) & ~each.stood
+                stands = ~near & ((quotient - each.quotient).abs() <= gap / 8)
         if self.blur is None and bool((nears & ~near).any()):
             self._measure_blur()  # rounding alone comes nearer by chance, where terms larger than the value cancel
             return self._compare(each, one, other, span, step, size)
@@ -193,25 +198,23 @@ class Values:
             denied = ~near & ~nears & is_defined
             each.denied |= denied
             each.least = torch.where(denied, torch.minimum(each.least, gap), each.least)
-            each.gap, each.step = gap, step
+            each.gap, each.step, each.quotient = gap, step, quotient
+            each.stood |= stands
 
     def agree_nearest(self, slope: float, value: float, size: Sizes) -> bool:
         """Whether they do at the smallest step at which rounding does not hide it: nothing may turn in between."""
         scale = abs(slope) + size.moved
         scale = 0.0 if scale <= self.rest else scale
-        noise = self.rounding * (8 * abs(value) + 4 * size.here + 4 * self._largest * scale)
+        largest = max(
+            (float(x.detach().abs().nan_to_num(0, 0, 0).amax()) for x in self.program.leaves if x.numel()), default=0.0
+        )
+        noise = self.rounding * (8 * abs(value) + 4 * size.here + 4 * largest * scale)
         step = max(100 * noise / scale, 2.0**-60) if scale else 2.0**-30
         gap = abs(self._quotient(step) - slope)
         if gap <= 0.05 * scale + 4 * noise / step + 1e-6 * self.length * (scale == 0):
             return True
         # As x sqrt(x) at 0, whose quotients tend to 0 as the root of the step; beyond a kink they would be as far off.
         return gap <= abs(self._quotient(64 * step) - slope) / 4
-
-    @cached_property
-    def _largest(self) -> float:
-        """Of the point's entries."""
-        found = [x.detach().abs().nan_to_num(0, 0, 0).amax() for x in self.program.leaves if x.numel()]
-        return max(numbers(found), default=0.0)
 
     def _quotient(self, step: float) -> float:
         further, near = (float(self.program.moved(self.ahead, power * step, self.wide)) for power in (2, 1))
@@ -233,13 +236,11 @@ class Values:
         scale, value = abs(along) + size.moved, abs(float(self.program.value))  # type: ignore[arg-type]
         if not (self.is_sharp and 0 < scale < inf and value < inf):
             return False
-        # Terms of this size may cancel in the value: their rounding does not.
-        size = Sizes(size.moved, max(size.here, scale * self._largest))
         entries = _Entries(torch.tensor(along + product_of(gradient, beside), dtype=torch.float64))
         span = 16 * self.rounding * (8 * value + 4 * size.here) / (self.share * scale)
         first = min(2.0 ** (-19 if self.wide else -21), 2.0**-16 * value / scale or 1.0)
         for step in (first, first / 32):
-            found = self._between(beside, step, min(max(span / (2 * step), 2.0**-30), 2.0**-8))
+            found = self._between(beside, step, min(max(span / (2 * step), 2.0**-20), 2.0**-8))
             if found is None:
                 return False
             if self.is_native and abs(float(found[0]) - float(self.program.value)) > 16 * step * scale:  # type: ignore[arg-type]
@@ -317,7 +318,8 @@ class _Entries:
     def __init__(self, slope: Tensor):
         self.slope = slope
         self.agreed, self.denied = (torch.zeros_like(slope, dtype=torch.bool) for _ in range(2))
-        self.gap, self.step = torch.zeros_like(slope), 0.0
+        self.gap, self.step, self.quotient = torch.zeros_like(slope), 0.0, torch.zeros_like(slope)
+        self.stood = torch.zeros_like(slope, dtype=torch.bool)  # quotients elsewhere, at two steps in a row
         self.least = torch.full_like(slope, inf)  # of the gaps that were denied
 
 
@@ -412,7 +414,8 @@ def hold_against_values(
     size = sizes(gradient, along.ahead, along.program.leaves)
     if not isfinite(size.moved) or not isfinite(slope):
         return
-    if beside and along.agree_around(gradient, slope, size):
+    # What costs little is asked along the direction and beside it apart: in one sum two errors may cancel.
+    if beside and along.entries > SMALL and along.agree_around(gradient, slope, size):
         return
     if along.is_native and along.program.value is not None:
         check_reaches(along.program, along.ahead, along.program.value, slope, size)
