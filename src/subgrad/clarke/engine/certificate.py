@@ -193,7 +193,8 @@ class Values:
         with values():
             overflows = value.isinf() | further.isinf() | ~slope.isfinite()  # which hides nothing
             is_defined = ~(value.isnan() | further.isnan())
-            is_known = (noise <= 0.1 * scale) & (noise <= each.least / 4)  # not too blurred to see what was denied
+            # Not too blurred to see the slope, or what was denied where there is none.
+            is_known = ((noise <= 0.1 * scale) | ((scale == 0) & each.denied)) & (noise <= each.least / 4)
             each.agreed |= (near & is_known) | nears | overflows
             denied = ~near & ~nears & is_defined
             each.denied |= denied
