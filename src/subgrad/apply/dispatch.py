@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from subgrad.apply import current_pass, executors, foreach
+from subgrad.apply import current_pass, executors, foreach, scopes
 from subgrad.apply.call import Call, Originals
 from subgrad.apply.checkpoint import tie_checkpoints
 from subgrad.apply.fork_join import ForkJoin
@@ -24,7 +24,7 @@ from subgrad.apply.native import Native
 from subgrad.apply.operators import Operator, operator, overload_of
 from subgrad.apply.other_elements import SLOPES, OtherElements
 from subgrad.apply.plan import may_change
-from subgrad.apply.scopes import active
+from subgrad.apply.scopes import active, entered_here
 from subgrad.apply.strong_zero import kernels as strong_zero
 from subgrad.apply.strong_zero.numbers import taking_numbers
 from subgrad.apply.strong_zero.table import forms, is_differentiated_at, reaches
@@ -36,6 +36,7 @@ from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import has_autograd, is_torchs, namespace, overload, qualified
 from subgrad.torch_internals.dispatcher import DispatchKey, is_key_included, uncache_dispatch
 from subgrad.torch_internals.settings import jit_set_profiling_mode
+from subgrad.torch_internals.tracing import current_trace
 from subgrad.torch_internals.transforms import let_numbers_be_wrapped
 
 executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), OtherElements(), ForkJoin()))
@@ -225,10 +226,9 @@ def _library_of(op: Operator) -> torch.library.Library:
 
 def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     """The kernels of an operator for one key: of its functional form, its in-place form, and those on lists."""
-    originals = _originals[key]
     forms = [form for form in (op.op, op.in_place) if form is not None]
-    kernels = {form: _kernel(op, form, originals) for form in forms}
-    kernels |= {form: _kernel_without_indices(op, form, originals) for form in _without_indices(op, key)}
+    kernels = {form: _kernel(op, form, key) for form in forms}
+    kernels |= {form: _kernel_without_indices(op, form, key) for form in _without_indices(op, key)}
     return kernels | {form: foreach.kernel(op.op, form, _original(form, key)) for form in foreach.forms(op.op)}
 
 
@@ -261,22 +261,34 @@ def _original(op: str, key: str) -> Callable[..., Any]:
     return original
 
 
-def _kernel(op: Operator, form: str, originals: Originals) -> Callable[..., Any]:
-    """The kernel of one form: with no convention in force, and where nothing is differentiated, torch's own."""
+def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
+    """The kernel of one form: torch's own unless there is a convention in force that needs another, and a derivative."""
+    originals = _originals[key]
     original = originals[form]
+    needs: dict[int, tuple[bool, Convention]] = {}  # whether a convention needs this kernel, which another one may
+    executors.when_forgotten.append(needs.clear)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        convention = guards.convention_of_call(args)
-        if not convention.interferes or not guards.is_differentiated(args):
+        if current_trace() is None:  # `guards.convention_of_call`, without the frames: all calls come here, for good
+            entered = entered_here.get()
+            convention = entered[-1].convention if entered else scopes.default
+        else:
+            convention = guards.convention_of_call(args)
+        if not convention.interferes:
+            return original(keyset, *args, **kwargs)
+        known = needs.get(id(convention))
+        if known is None:
+            known = needs[id(convention)] = _is_needed(op, key, convention), convention
+        if not known[0] or not guards.is_differentiated(args):
             return original(keyset, *args, **kwargs)
         return executors.run(Call(op, form, originals, convention, keyset, args, kwargs))
 
     return kernel
 
 
-def _kernel_without_indices(op: Operator, form: str, originals: Originals) -> Callable[..., Any]:
+def _kernel_without_indices(op: Operator, form: str, key: str) -> Callable[..., Any]:
     """The same for a composite that returns the values of an operator alone; passes know what torch's own calls."""
-    original, planned = originals[form], _kernel(op, form, originals)
+    original, planned = _originals[key][form], _kernel(op, form, key)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         is_left = guards.is_compiling() or current_pass.here.current is not None

@@ -9,7 +9,7 @@ import torch
 
 from subgrad.apply.traced import warn_if_recorded
 from subgrad.conventions import Convention
-from subgrad.torch_internals.tracing import TracingContext
+from subgrad.torch_internals.tracing import current_trace
 
 
 class Scope:
@@ -38,18 +38,18 @@ class Scope:
 
 # Innermost last. New threads start with none, tasks with those of their creator.
 entered_here: ContextVar[tuple[Scope, ...]] = ContextVar("subgrad_scopes", default=())
-_default = Convention("torch")
+default = Convention("torch")  # of the process
 when_changed: list[Callable[[], None]] = []  # who remembers what was in force, and is told of a change
 
 
 def _entered() -> tuple[Scope, ...]:
     """The scopes of this thread or task; while a function is compiled, those that its own code has entered."""
-    trace = TracingContext.try_get()
+    trace = current_trace()
     return entered_here.get() if trace is None else getattr(trace, "subgrad_scopes", ())
 
 
 def _put(entered: tuple[Scope, ...]) -> None:
-    trace = TracingContext.try_get()
+    trace = current_trace()
     if trace is None:
         entered_here.set(entered)
         _tell()
@@ -72,7 +72,7 @@ def active() -> Convention:
 def around() -> Convention:
     """The same where nothing is being compiled: what no traced code has a part in."""
     entered = entered_here.get()
-    return entered[-1].convention if entered else _default
+    return entered[-1].convention if entered else default
 
 
 def leave_innermost() -> None:
@@ -93,16 +93,12 @@ def leave_all() -> None:
 
 def is_chosen_inside() -> bool:
     """Whether the code being compiled chooses the convention itself, so that it depends on none outside of it."""
-    return TracingContext.try_get() is not None and bool(_entered())
-
-
-def process_default() -> Convention:
-    return _default
+    return current_trace() is not None and bool(_entered())
 
 
 def set_process_default(convention: Convention) -> None:
-    global _default
-    _default = convention
+    global default
+    default = convention
     _tell()
 
 

@@ -16,7 +16,7 @@ from subgrad.apply import dispatch
 from subgrad.apply.scopes import Scope, leave_all, leave_innermost
 from subgrad.conventions import Convention
 from subgrad.torch_internals.dynamo import InstructionTranslator
-from subgrad.torch_internals.tracing import TracingContext
+from subgrad.torch_internals.tracing import current_trace
 
 
 @has_side_effect
@@ -53,7 +53,7 @@ def start() -> None:
 
 def _trace() -> Any:
     """What is being traced. Run as code, the nodes would leave a convention in force if anything in between raised."""
-    trace = TracingContext.try_get()
+    trace = current_trace()
     if trace is None:
         raise RuntimeError(
             "subgrad.use(...) inside a compiled function needs a backend that compiles the gradient, such as "

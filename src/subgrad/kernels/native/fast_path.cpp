@@ -935,7 +935,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     conventions.scopes = scopes.release().ptr();
     conventions.attribute = PyUnicode_InternFromString("convention");
     conventions.module = active.release().ptr();
-    conventions.fallback = PyUnicode_InternFromString("_default");
+    conventions.fallback = PyUnicode_InternFromString("default");
   });
   module.def("forget_convention", [] { conventions.forget(); });
   module.def("switch_on", [](bool on) { is_on = on; });
