@@ -1,7 +1,7 @@
 """The kernels that put the convention in force, registered over torch's own at the backends' Autograd keys.
 
 They see every call, from Python or from C++, and cost other operators nothing. Registered when a convention is first
-used that needs them, and never removed: with no convention in force they call the kept original.
+used that needs them; with no convention in force they call the kept original, and are given back after a while.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from subgrad.apply.version_probe import warn_where_torch_differs
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import has_autograd, is_torchs, namespace, overload, qualified
-from subgrad.torch_internals.dispatcher import DispatchKey, is_key_included, uncache_dispatch
+from subgrad.torch_internals.dispatcher import DispatchKey, destroy_library, is_key_included, uncache_dispatch
 from subgrad.torch_internals.settings import jit_set_profiling_mode
 from subgrad.torch_internals.tracing import current_trace
 from subgrad.torch_internals.transforms import let_numbers_be_wrapped
@@ -56,10 +56,15 @@ _other_libraries: dict[str, torch.library.Library] = {}  # by namespace
 _originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
 _strong_zeros: set[str] = set()  # the operators without kinks that have kernels for strong zeros, once these are needed
 _fronts: dict[str, Mapping[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
-_served: set[Convention | None] = (
-    set()
-)  # the conventions with all they need; None once everything but norms is registered
+# The conventions with all they need; None once everything but norms is registered.
+_served: set[Convention | None] = set()
+_needs: list[dict[int, tuple[bool, Convention]]] = []  # for each kernel whether a convention needs it, by its `id`
 _lock = threading.Lock()
+
+# To register them takes as long as many thousand calls of them that do nothing, and who comes back once comes back.
+_patience = 4096
+_idle = iter(range(_patience))
+_kept: list[Any] = []
 
 # Made before any kernel is registered, for one key: what is to lie over the kernels of some forms.
 FastPath = Callable[[str, tuple[Operator, ...], Originals], Mapping[str, Callable[[], None]]]
@@ -71,17 +76,19 @@ def _nothing() -> None:
 
 
 def install(convention: Convention | None = None) -> None:
-    """Register the kernels that a convention needs, or all of them; they stay.
+    """Register the kernels that a convention needs, or all of them.
 
     No others: a kernel in Python costs microseconds even where it only calls torch's own. A second convention that
     needs more gets all, so that what is compiled by then is compiled once more at most twice; but for the norms, which
     are for conventions alone that are named after other frameworks.
     """
+    global _idle
+    _idle = iter(range(_patience))
+    if convention in _served:
+        return
     warn_where_torch_differs(convention)
     if convention is not None and convention.strong_zero and not _strong_zeros:
         _install_strong_zeros()
-    if convention in _served:
-        return
     with _lock:
         if convention is not None and not _is_lacking(convention):
             if len(_served) < 1024:
@@ -97,8 +104,38 @@ def install(convention: Convention | None = None) -> None:
         _served.update(wanted)
 
 
+scopes.before_entered.append(install)
+
+
+def _give_back() -> None:
+    """No convention has been in force for long: put torch's own kernels back, if nobody can come to need ours.
+
+    Who enters a convention again has them registered again, and what was compiled meanwhile compiled once more. They
+    stay where graphs have a guard that says "none in force", since those could not be told apart from others; where
+    another thread may be about to call one; and where derivatives of higher order need them, as with strong zeros.
+    """
+    global _idle, _library, _patience
+    _idle = iter(range(_patience))
+    is_alone = threading.active_count() == 1 and threading.current_thread() is threading.main_thread()
+    if not is_alone or not scopes.is_none_in_force() or guards.has_compiled():
+        return
+    if _library is None or _strong_zeros or ADDED or any(_fronts.values()) or not _lock.acquire(blocking=False):
+        return
+    try:
+        # Calls that are not over, as the one that has come here, return through them.
+        _kept[:] = [torch.library.get_kernel(qualified(form), key) for key, form in REGISTERED]
+        destroy_library(_library)
+        for key, form in REGISTERED:
+            uncache_dispatch(overload(form), getattr(DispatchKey, key))
+        for each in (REGISTERED, _originals, _fronts, _served, _needs):
+            each.clear()
+        _library, _patience = None, 4 * _patience
+    finally:
+        _lock.release()
+
+
 def _install_strong_zeros() -> None:
-    """Register the kernels of operators without kinks whose slopes may not be finite; they stay, too."""
+    """Register the kernels of operators without kinks whose slopes may not be finite; these stay."""
     with _lock:
         _prepare()
         let_numbers_be_wrapped()
@@ -122,6 +159,8 @@ def _register_strong_zero(op: Operator, key: str) -> None:
 def ask_again() -> None:
     """Executors gain elsewhere than before: conventions may need more kernels, the one in force at once."""
     executors.forget()
+    for each in _needs:
+        each.clear()
     _served.intersection_update((None,))
     install(active())
 
@@ -265,8 +304,8 @@ def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
     """The kernel of one form: torch's own unless there is a convention in force that needs another, and a derivative."""
     originals = _originals[key]
     original = originals[form]
-    needs: dict[int, tuple[bool, Convention]] = {}  # whether a convention needs this kernel, which another one may
-    executors.when_forgotten.append(needs.clear)
+    needs: dict[int, tuple[bool, Convention]] = {}
+    _needs.append(needs)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if current_trace() is None:  # `guards.convention_of_call`, without the frames: all calls come here, for good
@@ -275,6 +314,8 @@ def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
         else:
             convention = guards.convention_of_call(args)
         if not convention.interferes:
+            if next(_idle, None) is None:
+                _give_back()
             return original(keyset, *args, **kwargs)
         known = needs.get(id(convention))
         if known is None:

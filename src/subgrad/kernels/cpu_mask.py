@@ -43,9 +43,7 @@ class CpuMask(Executor):
         return partial(_run, function, found.mask, position, found.low, found.high, call.in_place)
 
 
-def _run(
-    function: Any, mask: ZeroOneMask, position: int, low: float, high: float, in_place: bool, call: Call
-) -> Any:
+def _run(function: Any, mask: ZeroOneMask, position: int, low: float, high: float, in_place: bool, call: Call) -> Any:
     """The position is that of the tensor with which entries are compared; 0 if they are compared with numbers."""
     args, kwargs, place = call.args, call.kwargs, low
     x = args[0]

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.fx.node import has_side_effect
 
-from subgrad.apply import dispatch
 from subgrad.apply.scopes import Scope, leave_all, leave_innermost
 from subgrad.conventions import Convention
 from subgrad.torch_internals.dynamo import InstructionTranslator
@@ -24,7 +23,6 @@ from subgrad.torch_internals.tracing import current_trace
 def enter(convention: Convention) -> None:
     """From here on in the graph this convention is in force."""
     trace = _trace()
-    dispatch.install(convention)
     Scope(convention).__enter__()
     if not hasattr(trace, "subgrad_graph"):
         trace.subgrad_graph = InstructionTranslator.current_tx().output.root_tracer.graph
