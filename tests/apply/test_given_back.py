@@ -7,7 +7,6 @@ the C++ part, which lies over kernels for good.
 from __future__ import annotations
 
 import pytest
-
 from fresh import COMPILER, run_fresh
 
 PREAMBLE = """

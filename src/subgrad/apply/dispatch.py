@@ -301,7 +301,7 @@ def _original(op: str, key: str) -> Callable[..., Any]:
 
 
 def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
-    """The kernel of one form: torch's own unless there is a convention in force that needs another, and a derivative."""
+    """The kernel of one form: torch's own unless a convention in force needs another, and something a derivative."""
     originals = _originals[key]
     original = originals[form]
     needs: dict[int, tuple[bool, Convention]] = {}
