@@ -7,13 +7,13 @@ part does the same, on the CPU as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from subgrad.apply.autograd_nodes import Gate, below_autograd, is_memory
+from subgrad.apply.autograd_nodes import Gate, below_autograd, is_memory, laid_out
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
@@ -77,15 +77,19 @@ class Curve:
         self.weights = [Weight.exact(float(choice.weights["self"] or 0.0)) for choice in plan.choices]
 
     def gradient(self, cotangent: Tensor, x: Tensor) -> Tensor:
-        found = self.backward(cotangent, x, self.given)
         is_plain = is_memory(cotangent) and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        if x.is_cuda and is_plain and is_dense(x) and x.stride() == found.stride() == cotangent.stride() and x.numel():
-            _mending(self, x.numel())(found, x.detach(), cotangent)
-            return found
-        for choice, weight in zip(self.choices, self.weights, strict=True):
-            mended = cotangent * weight.number if weight.number else 0.0
-            found = torch.where(choice.hits({**self.given, "self": x}), mended, found)
-        return found
+        if x.is_cuda and is_plain and is_dense(x) and x.stride() == cotangent.stride() and x.numel():
+            found = self.backward(cotangent, x, self.given)
+            if found.stride() == x.stride():
+                _mending(self, x.numel())(found, x.detach(), cotangent)
+                return found
+        hits = [choice.hits({**self.given, "self": x}) for choice in self.choices]
+        if torch.is_grad_enabled():  # else an infinite cotangent would make nan of the zero that a second derivative is
+            x = laid_out(torch.where(reduce(torch.logical_or, hits), x.detach(), x), x)
+        own = found = self.backward(cotangent, x, self.given)
+        for hit, weight in zip(hits, self.weights, strict=True):
+            found = torch.where(hit, cotangent * weight.number if weight.number else 0.0, found)
+        return laid_out(found, own)
 
 
 class Mending(NamedTuple):

@@ -559,23 +559,28 @@ struct Mending : Recipe {
 
 struct Mended : torch::autograd::Function<Mended> {
   // The operator takes its arguments from the stack, and leaves its result there.
-  static Tensor forward(AutogradContext* context, const Tensor& x, const OperatorHandle* op, Stack* stack, bool in_place,
-                        const c10::intrusive_ptr<Mending>& mending) {
+  struct Call {
+    const OperatorHandle& op;
+    Stack* stack;
+    bool in_place;
+    Tensor kept;  // the input, or a copy with its history
+    const c10::intrusive_ptr<Mending>& mending;
+  };
+
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Call& call) {
     at::AutoDispatchBelowAutograd guard;
-    context->save_for_backward({in_place ? x.clone() : x});
-    context->saved_data["run by"] = IValue::make_capsule(mending);
-    op->callBoxed(stack);
-    if (!in_place) return stack->back().toTensor();
+    context->save_for_backward({call.kept});
+    context->saved_data["run by"] = IValue::make_capsule(call.mending);
+    call.op.callBoxed(call.stack);
+    if (!call.in_place) return call.stack->back().toTensor();
     context->mark_dirty({x});
     return x;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
-    variable_list found(5);
-    if (!cotangents[0].defined()) return found;
+    if (!cotangents[0].defined()) return variable_list(2);
     const Tensor x = context->get_saved_variables()[0];
-    found[0] = Recipe::of<Mending>(*context).gradient(cotangents[0], x);
-    return found;
+    return {Recipe::of<Mending>(*context).gradient(cotangents[0], x), Tensor()};
   }
 };
 
@@ -946,7 +951,7 @@ class FastPath {
       out = {Packed::apply(x, answer.write.get(), answer.coding, answer.bits, in_place_)};
     } else if (answer.mending) {
       if (!x.is_non_overlapping_and_dense()) return false;
-      out = {Mended::apply(x, &op_, stack, in_place_, answer.mending)};
+      out = {Mended::apply(x, Mended::Call{op_, stack, in_place_, in_place_ ? x.clone() : x, answer.mending})};
       torch::jit::drop(*stack, 1);
       stack->emplace_back(std::move(out[0]));
       return true;
