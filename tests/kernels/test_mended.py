@@ -1,8 +1,8 @@
-"""Operators that are curved between their kinks, in C++: torch's own derivative, mended as Python mends it, to the bit."""
+"""Operators that are curved between their kinks, in C++: torch's own derivative, mended as by the rules in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -35,11 +35,10 @@ CONVENTIONS = (
 
 
 @pytest.fixture(autouse=True)
-def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+def kernels(request: pytest.FixtureRequest) -> None:
     if request.node.callspec.params.get("device") == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     dispatch.install()
-    yield
 
 
 def is_mended(name: str, dtype: torch.dtype, device: str) -> bool:
@@ -89,7 +88,7 @@ def test_layouts(name: str, device: str) -> None:
     for each in (x.to(memory_format=torch.channels_last), x.mT, x[:, ::2], x[:1].expand(3, 6, 5, 7), x[:0], x[0, 0, 0]):
         with subgrad.use("mean"):
             assert_as_in_python(CALLS[name], each)
-            assert_as_in_python(lambda x: CALLS[name](x).sum(0, keepdim=True), each)  # noqa: B023
+            assert_as_in_python(lambda x: CALLS[name](x).sum(0, keepdim=True), each)
 
 
 @pytest.mark.parametrize("device", DEVICES)
