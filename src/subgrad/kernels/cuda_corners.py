@@ -77,12 +77,17 @@ class Curve:
         self.weights = [Weight.exact(float(choice.weights["self"] or 0.0)) for choice in plan.choices]
 
     def gradient(self, cotangent: Tensor, x: Tensor) -> Tensor:
+        """On CUDA."""
         is_plain = is_memory(cotangent) and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        if x.is_cuda and is_plain and is_dense(x) and x.stride() == cotangent.stride() and x.numel():
+        if is_plain and is_dense(x) and x.stride() == cotangent.stride() and x.numel():
             found = self.backward(cotangent, x, self.given)
             if found.stride() == x.stride():
                 _mending(self, x.numel())(found, x.detach(), cotangent)
                 return found
+        return self.by_operators(cotangent, x)
+
+    def by_operators(self, cotangent: Tensor, x: Tensor) -> Tensor:
+        """The same of torch's operators, on any device, and to be differentiated."""
         hits = [choice.hits({**self.given, "self": x}) for choice in self.choices]
         if torch.is_grad_enabled():  # else an infinite cotangent would make nan of the zero that a second derivative is
             x = laid_out(torch.where(reduce(torch.logical_or, hits), x.detach(), x), x)
@@ -119,7 +124,7 @@ def mending_of(curve: Curve, like: Tensor) -> Mending | None:
         kernel = _mending(curve, 4 * _BLOCK).compiled(*zeros, for_any_size=True)
     if kernel is None and (like.is_cuda or like.dtype not in (torch.float32, torch.float64)):
         return None
-    return Mending(numbers, (corners * 2)[:2], kernel, curve.gradient)
+    return Mending(numbers, (corners * 2)[:2], kernel, curve.by_operators if like.is_cpu else curve.gradient)
 
 
 @lru_cache(maxsize=MOST_SIZES)

@@ -26,7 +26,7 @@ from subgrad.apply.autograd_nodes import Gate, alias, is_memory, outer_levels
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
-from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, anchored
+from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, anchor
 from subgrad.kernels.native import build
 from subgrad.kernels.triton_launch import Compiled, Launch, triton_kernels
 from subgrad.kinks.pooling_windows import Windows, adaptive, evenly_apart
@@ -447,7 +447,7 @@ class _Pool:
 
 def pooled(x: Tensor, geometry: Geometry | None, with_indices: bool) -> Any:
     """What the operator returns, without indices if they are not wanted."""
-    return NotImplemented if geometry is None else Shared.apply(x, anchored(x), geometry, with_indices)
+    return NotImplemented if geometry is None else Shared.apply(x, [anchor(x)], geometry, with_indices)
 
 
 class Pooling(NamedTuple):
