@@ -21,7 +21,7 @@ from subgrad.apply.checkpoint import tie_checkpoints
 from subgrad.apply.fork_join import ForkJoin
 from subgrad.apply.jagged import Jagged
 from subgrad.apply.native import Native
-from subgrad.apply.operators import Operator, operator, overload_of
+from subgrad.apply.operators import Operator, operator, overload_of, torchs_kernel
 from subgrad.apply.other_elements import SLOPES, OtherElements
 from subgrad.apply.plan import may_change
 from subgrad.apply.scopes import active, entered_here
@@ -34,7 +34,7 @@ from subgrad.apply.version_probe import warn_where_torch_differs
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import has_autograd, is_torchs, namespace, overload, qualified
-from subgrad.torch_internals.dispatcher import DispatchKey, destroy_library, is_key_included, uncache_dispatch
+from subgrad.torch_internals.dispatcher import DispatchKey, destroy_library, uncache_dispatch
 from subgrad.torch_internals.settings import jit_set_profiling_mode
 from subgrad.torch_internals.tracing import current_trace
 from subgrad.torch_internals.transforms import let_numbers_be_wrapped
@@ -152,7 +152,7 @@ def _register_strong_zero(op: Operator, key: str) -> None:
     if not is_differentiated_at(op.op, key):
         return
     for form in forms(op):
-        original = taking_numbers(form, lambda form: _original(form, key))
+        original = taking_numbers(form, lambda form: torchs_kernel(form, key))
         _put(op, form, strong_zero.kernel(op, form, original), key)
 
 
@@ -167,7 +167,7 @@ def ask_again() -> None:
 
 def own_kernels(op: str) -> dict[str, Callable[..., Any]]:
     """The kernels of an operator that is not torch's, at the keys where it has a derivative."""
-    return {key: _original(op, key) for key in KEYS if has_autograd(op, key)}
+    return {key: torchs_kernel(op, key) for key in KEYS if has_autograd(op, key)}
 
 
 def add(op: Operator, kept: dict[str, Callable[..., Any]]) -> None:
@@ -201,7 +201,7 @@ def _prepare() -> None:
     _library = torch.library.Library("aten", "IMPL")
     for key in KEYS:
         forms = (form for op in OPERATORS for form in (op.op, op.in_place, *WITHOUT_INDICES.get(op.op, ())))
-        _originals[key] = {form: _original(form, key) for form in forms if form}
+        _originals[key] = {form: torchs_kernel(form, key) for form in forms if form}
         for cover in fast_paths:
             _fronts[key] = cover(key, OPERATORS, _originals[key])
     for op, kept in ADDED.items():
@@ -268,7 +268,7 @@ def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     forms = [form for form in (op.op, op.in_place) if form is not None]
     kernels = {form: _kernel(op, form, key) for form in forms}
     kernels |= {form: _kernel_without_indices(op, form, key) for form in _without_indices(op, key)}
-    return kernels | {form: foreach.kernel(op.op, form, _original(form, key)) for form in foreach.forms(op.op)}
+    return kernels | {form: foreach.kernel(op.op, form, torchs_kernel(form, key)) for form in foreach.forms(op.op)}
 
 
 # Composites of torch's that return no indices, of which what they call makes 8 bytes an output.
@@ -280,30 +280,10 @@ def _without_indices(op: Operator, key: str) -> tuple[str, ...]:
     return WITHOUT_INDICES.get(op.op, ()) if executors.gain(op.op, key) else ()
 
 
-# Of torch's own operators those that have a Python kernel of autograd besides, for shapes that are symbols.
-ALSO_IN_PYTHON = ("softshrink",)
-
-
-def _original(op: str, key: str) -> Callable[..., Any]:
-    """Torch's own kernel; where there is a Python one besides, compiling means that one."""
-    kernel, python_kernels = torch.library.get_kernel(qualified(op), key).call_boxed, overload(op).py_kernels
-    if is_torchs(op) and op not in ALSO_IN_PYTHON:
-        return kernel
-
-    def original(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        if python_kernels and is_key_included(DispatchKey.PythonDispatcher):
-            in_python = python_kernels.get(DispatchKey.Autograd)
-            if in_python is not None:
-                return in_python(*args, **kwargs)
-        return kernel(keyset, *args, **kwargs)
-
-    return original
-
-
 def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
     """The kernel of one form: torch's own unless a convention in force needs another, and something a derivative."""
     originals = _originals[key]
-    original = originals[form]
+    torchs_own = originals[form]
     needs: dict[int, tuple[bool, Convention]] = {}
     _needs.append(needs)
 
@@ -316,12 +296,12 @@ def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
         if not convention.interferes:
             if next(_idle, None) is None:
                 _give_back()
-            return original(keyset, *args, **kwargs)
+            return torchs_own(keyset, *args, **kwargs)
         known = needs.get(id(convention))
         if known is None:
             known = needs[id(convention)] = _is_needed(op, key, convention), convention
         if not known[0] or not guards.is_differentiated(args):
-            return original(keyset, *args, **kwargs)
+            return torchs_own(keyset, *args, **kwargs)
         return executors.run(Call(op, form, originals, convention, keyset, args, kwargs))
 
     return kernel
