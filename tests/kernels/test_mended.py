@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -125,7 +126,8 @@ def test_compiled_autograd(name: str, device: str) -> None:
         CALLS[name](x * 1)
         (wanted,) = torch.autograd.grad(CALLS[name](x * 1), x, g)
         out = CALLS[name](x * 1)
-    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+    compiler: Any = torch._dynamo
+    with compiler.compiled_autograd._enable(torch.compile(backend="eager")):
         out.backward(g)
     assert x.grad is not None
     assert x.grad.tolist() == wanted.tolist()
