@@ -80,10 +80,10 @@ _around: list[Any] = []  # the suite's own convention, while that of a marker is
 @contextmanager
 def _everywhere(convention: Any) -> Iterator[None]:
     """The default of the process, which holds in threads that begin meanwhile as well."""
-    from subgrad.apply.scopes import process_default
+    from subgrad.apply import scopes
     from subgrad.apply.use import set_default
 
-    before = process_default()
+    before = scopes.default
     set_default(convention)
     try:
         yield

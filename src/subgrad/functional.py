@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.dispatch import install
 from subgrad.apply.scopes import Scope
 from subgrad.apply.traced import recorded
 from subgrad.conventions import Convention
@@ -39,7 +38,6 @@ def _torch_function(name: str) -> Callable[..., Any]:
 def _call(name: str, like: str | Convention, *args: Any, **kwargs: Any) -> Tensor:
     """Run a torch function under a convention of its own; a single node of compiled graphs."""
     chosen = as_convention(like)
-    install(chosen)
     with Scope(chosen):
         return _torch_function(name)(*args, **kwargs)
 

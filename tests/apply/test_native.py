@@ -132,7 +132,7 @@ print(*sorted(form for form in forms if torch._C.DispatchKey.Autograd in overloa
 
 
 def test_the_operators_with_python_kernels_besides_are_those_that_are_named() -> None:
-    from subgrad.apply.dispatch import ALSO_IN_PYTHON
+    from subgrad.apply.operators import ALSO_IN_PYTHON
 
     done = run_fresh(IN_PYTHON)
     assert tuple(done.stdout.split()) == ALSO_IN_PYTHON, done.stderr

@@ -14,7 +14,6 @@ from kernels.without import without
 from torch import Tensor
 
 import subgrad
-from subgrad.apply import executors
 from subgrad.kernels import max_pool
 
 pytestmark = pytest.mark.gpu
@@ -127,13 +126,9 @@ def test_every_form_is_done_by_the_kernels_and_waits_for_nothing(name: str, layo
     torch.testing.assert_close(gradient.double().cpu(), on_cpu, rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize("tile", range(len(max_pool.TILES)))
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_tiles_leave_nothing_out(layout: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_leave_nothing_out(layout: str) -> None:
     """More channels and planes than a program does, and some left over; held against the same on the CPU."""
-    monkeypatch.setattr(max_pool, "FORWARD", tile)
-    monkeypatch.setattr(max_pool, "BACKWARD", tile)
-    executors.forget()
     x = torch.randint(-2, 2, (3, 131, 37, 29)).float().contiguous(memory_format=LAYOUTS[layout])
     v = torch.randn(F.max_pool2d(x, 3, 2, 1).shape)
     gradients = []

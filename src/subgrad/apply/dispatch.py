@@ -1,7 +1,7 @@
 """The kernels that put the convention in force, registered over torch's own at the backends' Autograd keys.
 
 They see every call, from Python or from C++, and cost other operators nothing. Registered when a convention is first
-used that needs them, and never removed: with no convention in force they call the kept original.
+used that needs them; with no convention in force they call the kept original, and are given back after a while.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 
-from subgrad.apply import current_pass, executors, foreach
+from subgrad.apply import current_pass, executors, foreach, scopes
 from subgrad.apply.call import Call, Originals
 from subgrad.apply.checkpoint import tie_checkpoints
 from subgrad.apply.fork_join import ForkJoin
 from subgrad.apply.jagged import Jagged
 from subgrad.apply.native import Native
-from subgrad.apply.operators import Operator, operator, overload_of
+from subgrad.apply.operators import Operator, operator, overload_of, torchs_kernel
 from subgrad.apply.other_elements import SLOPES, OtherElements
 from subgrad.apply.plan import may_change
-from subgrad.apply.scopes import active
+from subgrad.apply.scopes import active, entered_here
 from subgrad.apply.strong_zero import kernels as strong_zero
 from subgrad.apply.strong_zero.numbers import taking_numbers
 from subgrad.apply.strong_zero.table import forms, is_differentiated_at, reaches
@@ -34,8 +34,9 @@ from subgrad.apply.version_probe import warn_where_torch_differs
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import has_autograd, is_torchs, namespace, overload, qualified
-from subgrad.torch_internals.dispatcher import DispatchKey, is_key_included, uncache_dispatch
+from subgrad.torch_internals.dispatcher import DispatchKey, destroy_library, uncache_dispatch
 from subgrad.torch_internals.settings import jit_set_profiling_mode
+from subgrad.torch_internals.tracing import current_trace
 from subgrad.torch_internals.transforms import let_numbers_be_wrapped
 
 executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), OtherElements(), ForkJoin()))
@@ -55,10 +56,15 @@ _other_libraries: dict[str, torch.library.Library] = {}  # by namespace
 _originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
 _strong_zeros: set[str] = set()  # the operators without kinks that have kernels for strong zeros, once these are needed
 _fronts: dict[str, Mapping[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
-_served: set[Convention | None] = (
-    set()
-)  # the conventions with all they need; None once everything but norms is registered
+# The conventions with all they need; None once everything but norms is registered.
+_served: set[Convention | None] = set()
+_needs: list[dict[int, tuple[bool, Convention]]] = []  # for each kernel whether a convention needs it, by its `id`
 _lock = threading.Lock()
+
+# To register them takes as long as many thousand calls of them that do nothing, and who comes back once comes back.
+_patience = 4096
+_idle = iter(range(_patience))
+_kept: list[Any] = []
 
 # Made before any kernel is registered, for one key: what is to lie over the kernels of some forms.
 FastPath = Callable[[str, tuple[Operator, ...], Originals], Mapping[str, Callable[[], None]]]
@@ -70,17 +76,19 @@ def _nothing() -> None:
 
 
 def install(convention: Convention | None = None) -> None:
-    """Register the kernels that a convention needs, or all of them; they stay.
+    """Register the kernels that a convention needs, or all of them.
 
     No others: a kernel in Python costs microseconds even where it only calls torch's own. A second convention that
     needs more gets all, so that what is compiled by then is compiled once more at most twice; but for the norms, which
     are for conventions alone that are named after other frameworks.
     """
+    global _idle
+    _idle = iter(range(_patience))
+    if convention in _served:
+        return
     warn_where_torch_differs(convention)
     if convention is not None and convention.strong_zero and not _strong_zeros:
         _install_strong_zeros()
-    if convention in _served:
-        return
     with _lock:
         if convention is not None and not _is_lacking(convention):
             if len(_served) < 1024:
@@ -96,8 +104,38 @@ def install(convention: Convention | None = None) -> None:
         _served.update(wanted)
 
 
+scopes.before_entered.append(install)
+
+
+def _give_back() -> None:
+    """No convention has been in force for long: put torch's own kernels back, if nobody can come to need ours.
+
+    Who enters a convention again has them registered again, and what was compiled meanwhile compiled once more. They
+    stay where graphs have a guard that says "none in force", since those could not be told apart from others; where
+    another thread may be about to call one; and where derivatives of higher order need them, as with strong zeros.
+    """
+    global _idle, _library, _patience
+    _idle = iter(range(_patience))
+    is_alone = threading.active_count() == 1 and threading.current_thread() is threading.main_thread()
+    if not is_alone or not scopes.is_none_in_force() or guards.has_compiled():
+        return
+    if _library is None or _strong_zeros or ADDED or any(_fronts.values()) or not _lock.acquire(blocking=False):
+        return
+    try:
+        # Calls that are not over, as the one that has come here, return through them.
+        _kept[:] = [torch.library.get_kernel(qualified(form), key) for key, form in REGISTERED]
+        destroy_library(_library)
+        for key, form in REGISTERED:
+            uncache_dispatch(overload(form), getattr(DispatchKey, key))
+        for each in (REGISTERED, _originals, _fronts, _served, _needs):
+            each.clear()
+        _library, _patience = None, 4 * _patience
+    finally:
+        _lock.release()
+
+
 def _install_strong_zeros() -> None:
-    """Register the kernels of operators without kinks whose slopes may not be finite; they stay, too."""
+    """Register the kernels of operators without kinks whose slopes may not be finite; these stay."""
     with _lock:
         _prepare()
         let_numbers_be_wrapped()
@@ -114,20 +152,22 @@ def _register_strong_zero(op: Operator, key: str) -> None:
     if not is_differentiated_at(op.op, key):
         return
     for form in forms(op):
-        original = taking_numbers(form, lambda form: _original(form, key))
+        original = taking_numbers(form, lambda form: torchs_kernel(form, key))
         _put(op, form, strong_zero.kernel(op, form, original), key)
 
 
 def ask_again() -> None:
     """Executors gain elsewhere than before: conventions may need more kernels, the one in force at once."""
     executors.forget()
+    for each in _needs:
+        each.clear()
     _served.intersection_update((None,))
     install(active())
 
 
 def own_kernels(op: str) -> dict[str, Callable[..., Any]]:
     """The kernels of an operator that is not torch's, at the keys where it has a derivative."""
-    return {key: _original(op, key) for key in KEYS if has_autograd(op, key)}
+    return {key: torchs_kernel(op, key) for key in KEYS if has_autograd(op, key)}
 
 
 def add(op: Operator, kept: dict[str, Callable[..., Any]]) -> None:
@@ -161,7 +201,7 @@ def _prepare() -> None:
     _library = torch.library.Library("aten", "IMPL")
     for key in KEYS:
         forms = (form for op in OPERATORS for form in (op.op, op.in_place, *WITHOUT_INDICES.get(op.op, ())))
-        _originals[key] = {form: _original(form, key) for form in forms if form}
+        _originals[key] = {form: torchs_kernel(form, key) for form in forms if form}
         for cover in fast_paths:
             _fronts[key] = cover(key, OPERATORS, _originals[key])
     for op, kept in ADDED.items():
@@ -225,11 +265,10 @@ def _library_of(op: Operator) -> torch.library.Library:
 
 def _kernels(op: Operator, key: str) -> dict[str, Callable[..., Any]]:
     """The kernels of an operator for one key: of its functional form, its in-place form, and those on lists."""
-    originals = _originals[key]
     forms = [form for form in (op.op, op.in_place) if form is not None]
-    kernels = {form: _kernel(op, form, originals) for form in forms}
-    kernels |= {form: _kernel_without_indices(op, form, originals) for form in _without_indices(op, key)}
-    return kernels | {form: foreach.kernel(op.op, form, _original(form, key)) for form in foreach.forms(op.op)}
+    kernels = {form: _kernel(op, form, key) for form in forms}
+    kernels |= {form: _kernel_without_indices(op, form, key) for form in _without_indices(op, key)}
+    return kernels | {form: foreach.kernel(op.op, form, torchs_kernel(form, key)) for form in foreach.forms(op.op)}
 
 
 # Composites of torch's that return no indices, of which what they call makes 8 bytes an output.
@@ -241,42 +280,36 @@ def _without_indices(op: Operator, key: str) -> tuple[str, ...]:
     return WITHOUT_INDICES.get(op.op, ()) if executors.gain(op.op, key) else ()
 
 
-# Of torch's own operators those that have a Python kernel of autograd besides, for shapes that are symbols.
-ALSO_IN_PYTHON = ("softshrink",)
-
-
-def _original(op: str, key: str) -> Callable[..., Any]:
-    """Torch's own kernel; where there is a Python one besides, compiling means that one."""
-    kernel, python_kernels = torch.library.get_kernel(qualified(op), key).call_boxed, overload(op).py_kernels
-    if is_torchs(op) and op not in ALSO_IN_PYTHON:
-        return kernel
-
-    def original(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        if python_kernels and is_key_included(DispatchKey.PythonDispatcher):
-            in_python = python_kernels.get(DispatchKey.Autograd)
-            if in_python is not None:
-                return in_python(*args, **kwargs)
-        return kernel(keyset, *args, **kwargs)
-
-    return original
-
-
-def _kernel(op: Operator, form: str, originals: Originals) -> Callable[..., Any]:
-    """The kernel of one form: with no convention in force, and where nothing is differentiated, torch's own."""
-    original = originals[form]
+def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
+    """The kernel of one form: torch's own unless a convention in force needs another, and something a derivative."""
+    originals = _originals[key]
+    torchs_own = originals[form]
+    needs: dict[int, tuple[bool, Convention]] = {}
+    _needs.append(needs)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        convention = guards.convention_of_call(args)
-        if not convention.interferes or not guards.is_differentiated(args):
-            return original(keyset, *args, **kwargs)
+        if current_trace() is None:  # `guards.convention_of_call`, without the frames: all calls come here, for good
+            entered = entered_here.get()
+            convention = entered[-1].convention if entered else scopes.default
+        else:
+            convention = guards.convention_of_call(args)
+        if not convention.interferes:
+            if next(_idle, None) is None:
+                _give_back()
+            return torchs_own(keyset, *args, **kwargs)
+        known = needs.get(id(convention))
+        if known is None:
+            known = needs[id(convention)] = _is_needed(op, key, convention), convention
+        if not known[0] or not guards.is_differentiated(args):
+            return torchs_own(keyset, *args, **kwargs)
         return executors.run(Call(op, form, originals, convention, keyset, args, kwargs))
 
     return kernel
 
 
-def _kernel_without_indices(op: Operator, form: str, originals: Originals) -> Callable[..., Any]:
+def _kernel_without_indices(op: Operator, form: str, key: str) -> Callable[..., Any]:
     """The same for a composite that returns the values of an operator alone; passes know what torch's own calls."""
-    original, planned = originals[form], _kernel(op, form, originals)
+    original, planned = _originals[key][form], _kernel(op, form, key)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         is_left = guards.is_compiling() or current_pass.here.current is not None

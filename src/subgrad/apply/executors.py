@@ -6,16 +6,18 @@ write a class with `accepts`, and `gains` if it is faster, and to name it in the
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from subgrad.apply.call import Call
 from subgrad.apply.plan import Plan, plan
-from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.conventions import Convention
 from subgrad.torch_internals.autograd import forward_level
+from subgrad.torch_internals.tracing import current_trace
 from subgrad.torch_internals.transforms import len_dispatch_stack
 
 # Runs a call; NotImplemented where it turns out that another executor has to.
@@ -86,6 +88,7 @@ def _accepted(planned: Plan, call: Call, first: int) -> Found:
 def forget() -> None:
     """Ask all executors again."""
     _found.clear()
+    _splits.cache_clear()
     for each in when_forgotten:
         each()
 
@@ -93,6 +96,12 @@ def forget() -> None:
 def split_sizes_at(smallest: Callable[[], int]) -> None:
     """Calls below a number of entries are of another kind than those from it on."""
     _sizes.append(smallest)
+    _splits.cache_clear()
+
+
+@cache
+def _splits() -> tuple[int, ...]:
+    return tuple(size for size in (smallest() for smallest in _sizes) if size < sys.maxsize)
 
 
 def _key(call: Call) -> tuple[Any, ...] | None:
@@ -100,17 +109,18 @@ def _key(call: Call) -> tuple[Any, ...] | None:
 
     Those are calls in forward mode, with slopes that are tensors, with numbers that are symbols, and in traces.
     """
-    if forward_level() >= 0 or not call.op.slopes_are_numbers or is_compiling():
+    if forward_level() >= 0 or not call.op.slopes_are_numbers or current_trace() is not None:
         return None
+    splits = _splits()
     key: list[Any] = [call.form, id(call.convention), call.keyset.raw_repr(), len_dispatch_stack()]
     for each in call.args:
         if isinstance(each, Tensor):
-            size = each.numel()
-            if type(size) is not int:
-                return None
             key += (type(each), each.dtype, each.requires_grad)
-            for smallest in _sizes:
-                key.append(size >= smallest())
+            if splits:
+                size = each.numel()
+                if type(size) is not int:
+                    return None
+                key.extend(size >= split for split in splits)
         elif isinstance(each, list):
             key.append(tuple(each))
         else:  # 0.0 and -0.0, which are equal and not the same, are told apart by their names

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
+
+import torch
 
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.expressions import names
 from subgrad.kinks.overloads import argument_names, is_torchs, overload, qualified, tensor_names
 from subgrad.kinks.sets import Joint, Jump, Slopes
 from subgrad.kinks.table import COMPOSITES
-from subgrad.torch_internals.dispatcher import has_kernel, schema_of
+from subgrad.torch_internals.dispatcher import DispatchKey, has_kernel, is_key_included, schema_of
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,26 @@ def add(op: str) -> Operator:
 def overload_of(op: str) -> Operator:
     """Any overload, in the table or not."""
     return Operator(op)
+
+
+# Of torch's own operators those that have a Python kernel of autograd besides, for shapes that are symbols.
+ALSO_IN_PYTHON = ("softshrink",)
+
+
+def torchs_kernel(op: str, key: str) -> Callable[..., Any]:
+    """Torch's own kernel; where there is a Python one besides, compiling means that one."""
+    kernel, python_kernels = torch.library.get_kernel(qualified(op), key).call_boxed, overload(op).py_kernels
+    if is_torchs(op) and op not in ALSO_IN_PYTHON:
+        return kernel
+
+    def of_both(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if python_kernels and is_key_included(DispatchKey.PythonDispatcher):
+            in_python = python_kernels.get(DispatchKey.Autograd)
+            if in_python is not None:
+                return in_python(*args, **kwargs)
+        return kernel(keyset, *args, **kwargs)
+
+    return of_both
 
 
 def exists(op: str) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from weakref import WeakSet
 
 import torch
 
 from subgrad.apply.traced import warn_if_recorded
 from subgrad.conventions import Convention
-from subgrad.torch_internals.tracing import TracingContext
+from subgrad.torch_internals.tracing import current_trace
 
 
 class Scope:
@@ -25,31 +26,45 @@ class Scope:
                 "in force where they run. Put `with subgrad.use(...):` around the call of the exported program."
             )
         warn_if_recorded(self.convention)
-        _put((*_entered(), self))
+        for prepare in before_entered:
+            prepare(self.convention)
+        _put((*_entered(), Entered(self)))
         return self.convention
 
     def __exit__(self, *exception: object) -> None:
         # Wherever it stands: generators and exit stacks may leave in another order than they entered.
         entered = _entered()
         for position in reversed(range(len(entered))):
-            if entered[position] is self:
+            if entered[position].scope is self:
                 return _put(entered[:position] + entered[position + 1 :])
 
 
+class Entered:
+    """A scope as long as it is entered, here or in a copy that a task or somebody else has made of the context."""
+
+    __slots__ = ("__weakref__", "convention", "scope")
+
+    def __init__(self, scope: Scope):
+        self.scope, self.convention = scope, scope.convention
+        _anywhere.add(self)
+
+
+_anywhere: WeakSet[Entered] = WeakSet()
 # Innermost last. New threads start with none, tasks with those of their creator.
-entered_here: ContextVar[tuple[Scope, ...]] = ContextVar("subgrad_scopes", default=())
-_default = Convention("torch")
+entered_here: ContextVar[tuple[Entered, ...]] = ContextVar("subgrad_scopes", default=())
+before_entered: list[Callable[[Convention], None]] = []
+default = Convention("torch")  # of the process
 when_changed: list[Callable[[], None]] = []  # who remembers what was in force, and is told of a change
 
 
-def _entered() -> tuple[Scope, ...]:
+def _entered() -> tuple[Entered, ...]:
     """The scopes of this thread or task; while a function is compiled, those that its own code has entered."""
-    trace = TracingContext.try_get()
+    trace = current_trace()
     return entered_here.get() if trace is None else getattr(trace, "subgrad_scopes", ())
 
 
-def _put(entered: tuple[Scope, ...]) -> None:
-    trace = TracingContext.try_get()
+def _put(entered: tuple[Entered, ...]) -> None:
+    trace = current_trace()
     if trace is None:
         entered_here.set(entered)
         _tell()
@@ -72,7 +87,7 @@ def active() -> Convention:
 def around() -> Convention:
     """The same where nothing is being compiled: what no traced code has a part in."""
     entered = entered_here.get()
-    return entered[-1].convention if entered else _default
+    return entered[-1].convention if entered else default
 
 
 def leave_innermost() -> None:
@@ -93,16 +108,17 @@ def leave_all() -> None:
 
 def is_chosen_inside() -> bool:
     """Whether the code being compiled chooses the convention itself, so that it depends on none outside of it."""
-    return TracingContext.try_get() is not None and bool(_entered())
+    return current_trace() is not None and bool(_entered())
 
 
-def process_default() -> Convention:
-    return _default
+def is_none_in_force() -> bool:
+    """Whether torch decides everywhere: in all threads and tasks, and in those that would go on later."""
+    return not default.interferes and not _anywhere
 
 
 def set_process_default(convention: Convention) -> None:
-    global _default
-    _default = convention
+    global default
+    default = convention
     _tell()
 
 

@@ -14,7 +14,7 @@ from torch.fx import Proxy
 
 from subgrad.conventions import Convention
 from subgrad.torch_internals.tracing import (
-    TracingContext,
+    current_trace,
     fx_proxy_mode,
     is_fx_symbolic_tracing,
     jit_tracing_state,
@@ -49,4 +49,4 @@ def _is_recorded() -> bool:
     if jit_tracing_state() is not None or is_fx_symbolic_tracing():
         return True
     # While a function is compiled, its graph is tied to the convention.
-    return len_dispatch_stack() > 0 and fx_proxy_mode() is not None and TracingContext.try_get() is None
+    return len_dispatch_stack() > 0 and fx_proxy_mode() is not None and current_trace() is None

@@ -68,7 +68,7 @@ class use(Scope):
 
             enter(self.convention)
             return self.convention
-        dispatch.install(self.convention)
+        dispatch.install(self.convention)  # what was compiled before has no guard
         guards.forget_unguarded_graphs()
         return super().__enter__()
 

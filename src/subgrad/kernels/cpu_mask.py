@@ -39,10 +39,11 @@ class CpuMask(Executor):
             place, position = call.arguments[found.second], call.op.argument_names.index(found.second)
             if not is_memory(place) or place.dtype is not x.dtype or place.device != x.device:
                 return None
-        return partial(_run, getattr(torch, op.partition(".")[0]), found.mask, position, found.low, found.high)
+        function = getattr(torch, op.partition(".")[0])
+        return partial(_run, function, found.mask, position, found.low, found.high, call.in_place)
 
 
-def _run(function: Any, mask: ZeroOneMask, position: int, low: float, high: float, call: Call) -> Any:
+def _run(function: Any, mask: ZeroOneMask, position: int, low: float, high: float, in_place: bool, call: Call) -> Any:
     """The position is that of the tensor with which entries are compared; 0 if they are compared with numbers."""
     args, kwargs, place = call.args, call.kwargs, low
     x = args[0]
@@ -58,4 +59,4 @@ def _run(function: Any, mask: ZeroOneMask, position: int, low: float, high: floa
     out = _let_through(x, said.neg_(), -0.5) if mask.says_who_is_blocked else _let_through(x, said, 0.5)
     with values():
         function(*args, out=out, **kwargs)
-    return overwritten(x, out) if call.in_place else out
+    return overwritten(x, out) if in_place else out

@@ -196,7 +196,7 @@ def _run(mask: Mask, call: Call) -> Any:
     if not x.numel():
         return NotImplemented
     dense = x if is_dense(x) else torch.empty_like(x).copy_(x)
-    return _Packed.apply(dense, None, anchored(x), mask.sized(x, None), True)
+    return _Packed.apply(dense, None, [anchor(x)], mask.sized(x, None), True)
 
 
 def _run_in_place(mask: Mask, call: Call) -> Any:
@@ -204,7 +204,7 @@ def _run_in_place(mask: Mask, call: Call) -> Any:
     x = call.args[0]
     if x.is_leaf or is_view(x) or not is_dense(x) or not x.numel():
         return NotImplemented
-    return _PackedInPlace.apply(x, anchored(x), mask.sized(x, None))
+    return _PackedInPlace.apply(x, [anchor(x)], mask.sized(x, None))
 
 
 class _Selection:
@@ -230,7 +230,8 @@ class _Selection:
         mask = self.masks[second, kind]
         if mask is None:
             return NotImplemented
-        dense, anchors = x if is_dense(x) else torch.empty_like(x).copy_(x), anchored(x, other)
+        dense = x if is_dense(x) else torch.empty_like(x).copy_(x)
+        anchors = [anchor(each) for each in (x, other) if each.requires_grad]
         return _Packed.apply(dense, other, anchors, mask.sized(x, other), "self" in self.plan.names)
 
 
@@ -249,9 +250,9 @@ def is_dense(tensor: Tensor) -> bool:
     return torch.ops.aten.is_non_overlapping_and_dense(tensor)
 
 
-def anchored(*operands: Tensor | None) -> list[Tensor]:
-    """Empty tensors that depend on the operands: with them second derivatives are zeros, not missing."""
-    return [x.repeat((0,) * max(x.ndim, 1)) for x in operands if x is not None and x.requires_grad]
+def anchor(x: Tensor) -> Tensor:
+    """An empty tensor that depends on an operand: with it second derivatives are zeros, not missing."""
+    return x.repeat((0,) * (x.ndim or 1))
 
 
 class _Packed(Gate):
@@ -329,8 +330,9 @@ def _weigh(sized: Sized, cotangent: Tensor, codes: Tensor, layout: Layout) -> tu
     shape, stride = layout
     if cotangent.stride() != stride:
         cotangent = cotangent.new_empty_strided(shape, stride).copy_(cotangent)
-    outs = tuple(torch.empty_like(cotangent) for _ in sized.coding.weights)
-    sized.weigh(cotangent, codes, outs[0], outs[-1])
+    first = torch.empty_like(cotangent)
+    outs = (first,) if len(sized.coding.weights) == 1 else (first, torch.empty_like(cotangent))
+    sized.weigh(cotangent, codes, first, outs[-1])
     return outs
 
 

@@ -1,24 +1,25 @@
 """On CUDA, operators that are curved between their kinks: torch's own backward, mended at the kinks by one kernel.
 
-The input is kept, as torch keeps it. The kernel reads it, and the cotangent only where an entry lies on a kink.
+The input is kept, as torch keeps it. The kernel reads it, and the cotangent only where an entry lies on a kink. The C++
+part does the same, on the CPU as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache, partial, reduce
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from subgrad.apply.autograd_nodes import Gate, below_autograd, is_memory
+from subgrad.apply.autograd_nodes import Gate, below_autograd, is_memory, laid_out
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
 from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, is_dense, keeps_result
 from subgrad.kernels.piecewise import Weight, as_bits
-from subgrad.kernels.triton_launch import Launch, triton_kernels
+from subgrad.kernels.triton_launch import Compiled, Launch, triton_kernels
 from subgrad.kinks.overloads import overload
 from subgrad.torch_internals.autograd import forward_level
 from subgrad.torch_internals.tensors import is_view
@@ -38,21 +39,29 @@ class CudaCorners:
     """See `Executor`. For operators of one tensor with one kink or two, and numbers for elements."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
-        x = call.args[0]
-        if call.op.base_name not in BACKWARD or not 1 <= len(plan.choices) <= 2 or forward_level() >= 0:
+        if not call.args[0].is_cuda or triton_kernels() is None:
             return None
-        if not x.is_cuda or x.dtype not in DTYPES or not is_memory(x) or triton_kernels() is None:
-            return None
-        if call.convention.strong_zero:  # which torch's own node has, and not the one that is put in its place
-            return None
-        if call.in_place and keeps_result(call.form):  # from which torch's own derivative rounds otherwise
-            return None
-        if any(each.weights["self"] is None or each.require_inside is not None for each in plan.choices):
-            return None
-        return partial(_run, Curve(plan, call))
+        curve = curve_of(plan, call)
+        return curve and partial(_run, curve)
 
     def gains(self, op: str, key: str) -> bool:
         return False
+
+
+def curve_of(plan: Plan, call: Call) -> Curve | None:
+    """The derivative of a call, on any device; None for other operators, elements and tensors."""
+    x = call.args[0]
+    if call.op.base_name not in BACKWARD or not 1 <= len(plan.choices) <= 2 or forward_level() >= 0:
+        return None
+    if x.dtype not in DTYPES or not is_memory(x):
+        return None
+    if call.convention.strong_zero:  # which torch's own node has, and not the one that is put in its place
+        return None
+    if call.in_place and keeps_result(call.form):  # from which torch's own derivative rounds otherwise
+        return None
+    if any(each.weights["self"] is None or each.require_inside is not None for each in plan.choices):
+        return None
+    return Curve(plan, call)
 
 
 class Curve:
@@ -68,15 +77,54 @@ class Curve:
         self.weights = [Weight.exact(float(choice.weights["self"] or 0.0)) for choice in plan.choices]
 
     def gradient(self, cotangent: Tensor, x: Tensor) -> Tensor:
-        found = self.backward(cotangent, x, self.given)
+        """On CUDA."""
         is_plain = is_memory(cotangent) and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        if is_plain and is_dense(x) and x.stride() == found.stride() == cotangent.stride() and x.numel():
-            _mending(self, x.numel())(found, x.detach(), cotangent)
-            return found
-        for choice, weight in zip(self.choices, self.weights, strict=True):
-            mended = cotangent * weight.number if weight.number else 0.0
-            found = torch.where(choice.hits({**self.given, "self": x}), mended, found)
-        return found
+        if is_plain and is_dense(x) and x.stride() == cotangent.stride() and x.numel():
+            found = self.backward(cotangent, x, self.given)
+            if found.stride() == x.stride():
+                _mending(self, x.numel())(found, x.detach(), cotangent)
+                return found
+        return self.by_operators(cotangent, x)
+
+    def by_operators(self, cotangent: Tensor, x: Tensor) -> Tensor:
+        """The same of torch's operators, on any device, and to be differentiated."""
+        hits = [choice.hits({**self.given, "self": x}) for choice in self.choices]
+        if torch.is_grad_enabled():  # else an infinite cotangent would make nan of the zero that a second derivative is
+            x = laid_out(torch.where(reduce(torch.logical_or, hits), x.detach(), x), x)
+        own = found = self.backward(cotangent, x, self.given)
+        for hit, weight in zip(hits, self.weights, strict=True):
+            found = torch.where(hit, cotangent * weight.number if weight.number else 0.0, found)
+        return laid_out(found, own)
+
+
+class Mending(NamedTuple):
+    """A curve, for the C++ part.
+
+    Attributes:
+        numbers: of `elu`; none of `hardswish`.
+        corners: the places and weights of two kinks, a single one given twice.
+        kernel: for a gradient, the input and the cotangent on CUDA; None on the CPU.
+        in_python: the gradient, from the cotangent and the input.
+    """
+
+    numbers: tuple[float, ...]
+    corners: list[tuple[float, float]]
+    kernel: Compiled | None
+    in_python: Callable[[Tensor, Tensor], Tensor]
+
+
+def mending_of(curve: Curve, like: Tensor) -> Mending | None:
+    """For tensors like this one; None for what it is not made for."""
+    numbers = tuple(curve.given[name] for name in ("alpha", "scale", "input_scale") if name in curve.given)
+    corners = [(place, weight.number) for place, weight in zip(curve.places, curve.weights, strict=True)]
+    if like.is_cpu:
+        kernel = None
+    else:
+        zeros = [torch.zeros(4 * _BLOCK, dtype=like.dtype, device=like.device) for _ in range(3)]
+        kernel = _mending(curve, 4 * _BLOCK).compiled(*zeros, for_any_size=True)
+    if kernel is None and (like.is_cuda or like.dtype not in (torch.float32, torch.float64)):
+        return None
+    return Mending(numbers, (corners * 2)[:2], kernel, curve.by_operators if like.is_cpu else curve.gradient)
 
 
 @lru_cache(maxsize=MOST_SIZES)

@@ -26,15 +26,13 @@ from subgrad.apply.autograd_nodes import Gate, alias, is_memory, outer_levels
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
-from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, anchored
+from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, anchor
 from subgrad.kernels.native import build
 from subgrad.kernels.triton_launch import Compiled, Launch, triton_kernels
 from subgrad.kinks.pooling_windows import Windows, adaptive, evenly_apart
 from subgrad.torch_internals.autograd import forward_level
 
-# How many entries a program does, and in how many warps; `benchmarks/max_pool.py --tiles` compares them.
-TILES = ((1024, 4), (2048, 4), (2048, 8), (512, 4))
-FORWARD, BACKWARD = 0, 0  # which of them
+ENTRIES, WARPS = 1024, 4  # of a program
 LONG = 64  # entries side by side; in longer lines more than one is looked at at once
 _CHANNELS = 128  # at most in a tile: two lines of the cache, and threads that read 16 bytes each
 # What keeps a bit for each of so many entries, and their count; without it up to 64, and the bits are counted.
@@ -172,7 +170,7 @@ class Geometry:
 
     def _kernel(self, with_indices: bool | None, like: Tensor) -> Launch:
         """That of the forward, with indices or without; None for the backward."""
-        key = with_indices, like.dtype, like.device, FORWARD, BACKWARD
+        key = with_indices, like.dtype, like.device
         if key not in self._kernels:
             self._kernels[key] = self._backward() if with_indices is None else self._forward(with_indices)
         return self._kernels[key]
@@ -181,19 +179,17 @@ class Geometry:
         steps = self.steps or (1, 1, 1)
         of_windows = (self.steps is not None, self._counts, with_indices)
         constants = (*self.kernel, *steps, *self.padding, *self.dilation, *of_windows)
-        return self._launch("max_pool_forward", prod(self.outputs), constants, FORWARD)
+        return self._launch("max_pool_forward", prod(self.outputs), constants)
 
     def _backward(self) -> Launch:
         if not self.is_small:
             return self._large_backward()
         if self.steps is None:
             constants = (*self.kernel, *self.in_cell, *self.most_windows, self._counts)
-            return self._launch(
-                "adaptive_max_pool_backward", self.cells, constants, BACKWARD, 2 * prod(self.most_windows)
-            )
+            return self._launch("adaptive_max_pool_backward", self.cells, constants, 2 * prod(self.most_windows))
         is_in_pairs = self.steps[2] == 2 and self.sizes[2] % 2 == 0 and not self.channels_last
         constants = (*self.kernel, *self.steps, *self.padding, *self.dilation, is_in_pairs)
-        return self._launch("max_pool_backward", self.cells, constants, BACKWARD, 2 * self.reach + prod(self.steps))
+        return self._launch("max_pool_backward", self.cells, constants, 2 * self.reach + prod(self.steps))
 
     @property
     def _counts(self) -> Any:
@@ -271,29 +267,28 @@ class Geometry:
     def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
 
-    def _launch(self, name: str, positions: int, constants: tuple[Any, ...], tile: int, held: int = 1) -> Launch:
+    def _launch(self, name: str, positions: int, constants: tuple[Any, ...], held: int = 1) -> Launch:
         kernels = triton_kernels()
-        at_once, lanes, turns, warps = self._tile(positions, tile, held)
+        at_once, lanes, turns = self._tile(positions, held)
         images = self.shape[0] if self.channels_last else 1
         programs = -(-positions // at_once) * -(-self.lanes // (lanes * turns)) * images
         is_whole = self.lanes % (lanes * turns) == 0
         reach = max(prod(self.sizes), prod(self.outputs)) * (self.lanes if self.channels_last else 1)
         index, word = (kernels.index_type(most) for most in (reach, 1 << 31 if self.word is torch.int64 else 0))
         given = (*constants, self.channels_last, is_whole, index, word, at_once, lanes, turns)
-        return Launch(name, programs, (self.lanes, *self.sizes, *self.outputs), given, warps)
+        return Launch(name, programs, (self.lanes, *self.sizes, *self.outputs), given, WARPS)
 
-    def _tile(self, positions: int, number: int, held: int) -> tuple[int, int, int, int]:
-        """How many positions and lanes a program does at once, in how many turns, and its warps.
+    def _tile(self, positions: int, held: int) -> Three:
+        """How many positions and lanes a program does at once, and in how many turns.
 
         For each of them a thread holds so many numbers.
         """
-        entries, warps = TILES[number]
-        entries = min(entries, 32 * warps * _power_of_two(max(1, _HELD // held) // 2 + 1))
+        entries = min(ENTRIES, 32 * WARPS * _power_of_two(max(1, _HELD // held) // 2 + 1))
         if self.channels_last:
             lanes = min(_power_of_two(self.lanes), _CHANNELS)
-            return min(entries // lanes, _power_of_two(positions)), lanes, 1, warps
-        at_once = min(32 * warps, _power_of_two(positions))
-        return at_once, 1, max(1, min(entries // at_once, _READS // self.entries, self.lanes)), warps
+            return min(entries // lanes, _power_of_two(positions)), lanes, 1
+        at_once = min(32 * WARPS, _power_of_two(positions))
+        return at_once, 1, max(1, min(entries // at_once, _READS // self.entries, self.lanes))
 
     def spread_by_torch(self, cotangent: Tensor, words: Tensor, x: Tensor | None) -> Tensor:
         """The same with torch's operators, for cotangents that are differentiated, batched or traced."""
@@ -447,7 +442,7 @@ class _Pool:
 
 def pooled(x: Tensor, geometry: Geometry | None, with_indices: bool) -> Any:
     """What the operator returns, without indices if they are not wanted."""
-    return NotImplemented if geometry is None else Shared.apply(x, anchored(x), geometry, with_indices)
+    return NotImplemented if geometry is None else Shared.apply(x, [anchor(x)], geometry, with_indices)
 
 
 class Pooling(NamedTuple):

@@ -43,7 +43,7 @@ class ZeroOneMask:
         sides = passes[:1] + passes[2:3] + (passes[4:5] if coding.corners == 2 else ())
         return cls(passes) if all(one != other for one, other in pairwise(sides)) else None
 
-    @property
+    @cached_property
     def says_who_is_blocked(self) -> bool:
         """A comparison with nan is false: so comparisons say who passes, or who does not, according to nan."""
         return self.passes[-1]

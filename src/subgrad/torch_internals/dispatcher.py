@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from subgrad.torch_internals.lookup import attribute, private
+from subgrad.torch_internals.lookup import attribute, method, private
 
 # fmt: off
 # ruff: noqa: E501
@@ -20,6 +20,7 @@ set_key_included = private("torch._C:_dispatch_tls_set_dispatch_key_included", "
 # kernels
 has_kernel = private("torch._C:_dispatch_has_kernel", "whether an operator is known")
 has_kernel_for_key = private("torch._C:_dispatch_has_kernel_for_dispatch_key", "whether an operator has a kernel of its own for a key")
+destroy_library = method("torch.library:Library._destroy", "takes away the kernels that a library has registered")
 uncache_dispatch = private("torch._ops:OpOverload._uncache_dispatch", "makes an overload look its kernel up again")
 allows_numbers_as_tensors = private("torch._C:_should_allow_numbers_as_tensors", "whether an operator takes a number where its schema says tensor")
 higher_order_ops = private("torch._ops:_higher_order_ops", "the operators that take functions, by name")

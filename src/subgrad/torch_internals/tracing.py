@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from subgrad.torch_internals.lookup import private
 
 # fmt: off
 # ruff: noqa: E501
-TracingContext = private("torch._guards:TracingContext", "what is being compiled in this thread")
+_of_thread = private("torch._guards:_TLS", "what is being compiled in this thread")
 set_code_exec_strategy = private("torch._C._dynamo.eval_frame:set_code_exec_strategy", "says whether Dynamo looks at a function")
 FrameExecStrategy = private("torch._C._dynamo.eval_frame:_FrameExecStrategy", "what Dynamo does with a function, and with what it calls")
 FrameAction = private("torch._C._dynamo.eval_frame:_FrameAction", "leave it as it is, or compile it")
@@ -18,6 +19,9 @@ jit_tracing_state = private("torch._C:_get_tracing_state", "what torch.jit.trace
 is_fx_symbolic_tracing = private("torch.fx._symbolic_trace:is_fx_symbolic_tracing", "whether torch.fx is recording a function")
 fx_proxy_mode = private("torch.fx.experimental.proxy_tensor:get_proxy_mode", "what make_fx is recording, or None")
 # fmt: on
+
+# What is being compiled in this thread, or None. No frame of Python, since every call of an operator asks.
+current_trace: Callable[[], Any] = partial(getattr, _of_thread, "tracing_context", None)
 
 
 def break_graphs_at(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from subgrad.apply.scopes import active, around, is_chosen_inside
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.torch_internals.autograd import forward_level
-from subgrad.torch_internals.tracing import FrameAction, FrameExecStrategy, TracingContext, set_code_exec_strategy
+from subgrad.torch_internals.tracing import FrameAction, FrameExecStrategy, current_trace, set_code_exec_strategy
 from subgrad.version import __version__
 
 _MARK = " [subgrad: "
@@ -37,7 +37,7 @@ def remember_unguarded_graphs() -> None:
 def forget_unguarded_graphs() -> None:
     """Before a convention is first put in force: what has no guard is compiled once more."""
     global _some_graphs_are_unguarded
-    if _some_graphs_are_unguarded and TracingContext.try_get() is None:
+    if _some_graphs_are_unguarded and current_trace() is None:
         _some_graphs_are_unguarded = False
         torch.compiler.reset()
 
@@ -58,12 +58,12 @@ def keep_from_being_compiled(kernel: Callable[..., Any]) -> None:
 
 
 def is_compiling() -> bool:
-    return TracingContext.try_get() is not None
+    return current_trace() is not None
 
 
 def convention_of_call(args: Sequence[Any]) -> Convention:
     """Called by every kernel: the convention in force. Where Dynamo traces, the graph is tied to it."""
-    trace: Any = TracingContext.try_get()
+    trace: Any = current_trace()
     if trace is None:
         return around()
     if is_differentiated(args) and not is_chosen_inside() and not torch.compiler.is_exporting():

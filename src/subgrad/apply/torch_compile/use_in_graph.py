@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch.fx.node import has_side_effect
 
-from subgrad.apply import dispatch
 from subgrad.apply.scopes import Scope, leave_all, leave_innermost
 from subgrad.conventions import Convention
 from subgrad.torch_internals.dynamo import InstructionTranslator
-from subgrad.torch_internals.tracing import TracingContext
+from subgrad.torch_internals.tracing import current_trace
 
 
 @has_side_effect
@@ -24,7 +23,6 @@ from subgrad.torch_internals.tracing import TracingContext
 def enter(convention: Convention) -> None:
     """From here on in the graph this convention is in force."""
     trace = _trace()
-    dispatch.install(convention)
     Scope(convention).__enter__()
     if not hasattr(trace, "subgrad_graph"):
         trace.subgrad_graph = InstructionTranslator.current_tx().output.root_tracer.graph
@@ -53,7 +51,7 @@ def start() -> None:
 
 def _trace() -> Any:
     """What is being traced. Run as code, the nodes would leave a convention in force if anything in between raised."""
-    trace = TracingContext.try_get()
+    trace = current_trace()
     if trace is None:
         raise RuntimeError(
             "subgrad.use(...) inside a compiled function needs a backend that compiles the gradient, such as "

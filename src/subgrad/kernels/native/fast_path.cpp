@@ -137,22 +137,42 @@ struct Origin : torch::CustomClassHolder {
 };
 
 // Compiled autograd knows no capsules, and no functions that wrote over their input or have outputs without a derivative:
-// before it looks at a node that is taken from it. A pooling it is told as an address, and what lies there is kept from
-// then on, for the graphs that it makes.
+// before it looks at a node that is taken from it. What a node is run by it is told as an address, and what lies there is
+// kept from then on, for the graphs that it makes.
 void hide_from_compiled_autograd(AutogradContext& context) {
   static auto* kept = new std::map<int64_t, c10::intrusive_ptr<torch::CustomClassHolder>>;
   static std::mutex mutex;
   context.mark_dirty({});
   context.mark_non_differentiable({});
   context.saved_data.erase("origin");
-  const auto pooling = context.saved_data.find("pooling");
-  if (pooling == context.saved_data.end() || pooling->second.isInt()) return;
-  auto holder = pooling->second.toCapsule();
+  const auto run_by = context.saved_data.find("run by");
+  if (run_by == context.saved_data.end() || run_by->second.isInt()) return;
+  auto holder = run_by->second.toCapsule();
   const auto address = reinterpret_cast<int64_t>(holder.get());
-  pooling->second = address;
+  run_by->second = address;
   const std::lock_guard<std::mutex> lock(mutex);
   kept->emplace(address, std::move(holder));
 }
+
+// What calls of one kind are run by, kept by the nodes of all of them. What it cannot do is done in Python.
+struct Recipe : torch::CustomClassHolder {
+  PyObject* in_python = nullptr;
+
+  // Freed with the last graph that needs it, in any thread.
+  ~Recipe() override {
+    if (!Py_IsInitialized()) return;
+    py::gil_scoped_acquire gil;
+    Py_XDECREF(in_python);
+  }
+
+  template <typename Kind>
+  static const Kind& of(const AutogradContext& context) {
+    const IValue& kept = context.saved_data.at("run by");
+    const auto* holder = kept.isInt() ? reinterpret_cast<const torch::CustomClassHolder*>(kept.toInt())
+                                      : kept.toCapsule().get();
+    return static_cast<const Kind&>(*holder);
+  }
+};
 
 // The node of a function, and what compiled autograd sees of it.
 template <typename Function>
@@ -173,6 +193,7 @@ struct Compilable : torch::autograd::CppNode<Backward<Function>> {
 };
 
 struct Masked;
+struct Mended;
 struct Packed;
 struct Pooled;
 
@@ -180,6 +201,8 @@ struct Pooled;
 
 template <>
 struct torch::autograd::CppNode<Masked> : Compilable<Masked> {};
+template <>
+struct torch::autograd::CppNode<Mended> : Compilable<Mended> {};
 template <>
 struct torch::autograd::CppNode<Packed> : Compilable<Packed> {};
 template <>
@@ -484,22 +507,91 @@ bool is_plain_cuda(const Tensor& tensor) {
          !at::isTensorSubclassLike(tensor) && Compiled::is_on_current_device(tensor);
 }
 
+// Torch's own derivative of an operator that is curved between its kinks, mended where an entry lies on one: see
+// `cuda_corners.py`.
+struct Mending : Recipe {
+  struct Corner {
+    double place, weight;
+  };
+
+  std::vector<Scalar> numbers;  // of `elu`; none of `hardswish`
+  std::vector<Corner> corners;  // two; a single one is given twice
+  std::optional<Compiled> kernel;
+
+  Tensor gradient(const Tensor& cotangent, const Tensor& x) const {
+    if (is_for(cotangent, x)) {
+      const Tensor found = numbers.empty() ? at::hardswish_backward(cotangent, x)
+                                           : at::elu_backward(cotangent, numbers[0], numbers[1], numbers[2], false, x);
+      if (found.strides() == x.strides()) {
+        if (kernel) (*kernel)({found, x, cotangent}, x.numel());
+        else if (x.scalar_type() == at::kFloat) mend<float>(found, x, cotangent);
+        else mend<double>(found, x, cotangent);
+        return found;
+      }
+    }
+    py::gil_scoped_acquire gil;
+    return py::reinterpret_borrow<py::object>(in_python)(cotangent, x).cast<Tensor>();
+  }
+
+ private:
+  bool is_for(const Tensor& cotangent, const Tensor& x) const {
+    const auto is_plain = kernel ? is_plain_cuda : is_plain_cpu;
+    return !at::GradMode::is_enabled() && is_plain(cotangent) && is_plain(x) && cotangent.strides() == x.strides() &&
+           cotangent.scalar_type() == x.scalar_type() &&
+           (!kernel || (Compiled::is_for(x) && Compiled::is_well_placed(cotangent)));
+  }
+
+  template <typename Number>
+  void mend(const Tensor& gradient, const Tensor& x, const Tensor& cotangent) const {
+    const auto low = static_cast<Number>(corners[0].place), high = static_cast<Number>(corners[1].place);
+    auto entries = at::TensorIteratorConfig().add_output(gradient).add_const_input(x).add_const_input(cotangent).build();
+    entries.for_each([&](char** data, const int64_t* strides, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        const auto at = *reinterpret_cast<const Number*>(data[1] + i * strides[1]);
+        if (at != low && at != high) continue;
+        const double weight = corners[at == low ? 0 : 1].weight;
+        const auto from = *reinterpret_cast<const Number*>(data[2] + i * strides[2]);
+        *reinterpret_cast<Number*>(data[0] + i * strides[0]) = weight == 0 ? 0 : from * static_cast<Number>(weight);
+      }
+    });
+  }
+};
+
+struct Mended : torch::autograd::Function<Mended> {
+  // The operator takes its arguments from the stack, and leaves its result there.
+  struct Call {
+    const OperatorHandle& op;
+    Stack* stack;
+    bool in_place;
+    Tensor kept;  // the input, or a copy with its history
+    const c10::intrusive_ptr<Mending>& mending;
+  };
+
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Call& call) {
+    at::AutoDispatchBelowAutograd guard;
+    context->save_for_backward({call.kept});
+    context->saved_data["run by"] = IValue::make_capsule(call.mending);
+    call.op.callBoxed(call.stack);
+    if (!call.in_place) return call.stack->back().toTensor();
+    context->mark_dirty({x});
+    return x;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
+    if (!cotangents[0].defined()) return variable_list(2);
+    const Tensor x = context->get_saved_variables()[0];
+    return {Recipe::of<Mending>(*context).gradient(cotangents[0], x), Tensor()};
+  }
+};
+
 // Max-pooling of one shape, whose tied entries share: see `max_pool.py`. By kernels, or by loops over windows.
-struct Pooling : torch::CustomClassHolder {
+struct Pooling : Recipe {
   std::optional<std::pair<Compiled, Compiled>> kernels;
   std::optional<pooling::Windows> windows;
   bool is_small = false;
   std::vector<int64_t> sizes, out;
   at::MemoryFormat format = at::MemoryFormat::Contiguous;
   c10::ScalarType dtype = c10::ScalarType::Undefined, word = dtype;
-  PyObject* in_python = nullptr;
-
-  // Freed with the last graph that needs it, in any thread.
-  ~Pooling() override {
-    if (!Py_IsInitialized()) return;
-    py::gil_scoped_acquire gil;
-    Py_XDECREF(in_python);
-  }
 
   void pool(const Tensor& x, const Tensor& values, const Tensor& words, const std::optional<Tensor>& indices) const {
     if (kernels) return kernels->first({x, values, words, words}, 0);
@@ -525,7 +617,7 @@ struct Pooled : torch::autograd::Function<Pooled> {
     pooling->pool(entries, values, words, indices);
     context->save_for_backward({words, pooling->is_small ? Tensor() : entries});
     context->saved_data["origin"] = Origin::of(x);
-    context->saved_data["pooling"] = IValue::make_capsule(pooling);
+    context->saved_data["run by"] = IValue::make_capsule(pooling);
     context->set_materialize_grads(false);
     if (!indices) return {values};
     context->mark_non_differentiable({*indices});
@@ -536,10 +628,7 @@ struct Pooled : torch::autograd::Function<Pooled> {
     const auto saved = context->get_saved_variables();
     const Tensor words = saved[0], x = saved[1], cotangent = cotangents[0];
     if (!cotangent.defined()) return variable_list(3);
-    const auto& kept = context->saved_data.at("pooling");
-    const auto* holder = kept.isInt() ? reinterpret_cast<const torch::CustomClassHolder*>(kept.toInt())
-                                      : kept.toCapsule().get();
-    const auto& pooling = static_cast<const Pooling&>(*holder);
+    const auto& pooling = Recipe::of<Pooling>(*context);
     const auto is_plain = pooling.kernels ? is_plain_cuda : is_plain_cpu;
     if (!at::GradMode::is_enabled() && is_plain(cotangent) && is_plain(words) &&
         cotangent.scalar_type() == pooling.dtype) {
@@ -650,6 +739,7 @@ struct Answer {
   bool is_clamp = false;  // whether the value is an entry held within the range that passes
   bool has_second = false;  // whether second derivatives are zeros, as torch's own, and not missing
   c10::intrusive_ptr<Pooling> pooling;
+  c10::intrusive_ptr<Mending> mending;
   int64_t smallest = 0, below = INT64_MAX;  // entries
 
   bool is_for(const Tensor& x) const { return smallest <= x.numel() && x.numel() < below; }
@@ -859,6 +949,12 @@ class FastPath {
       if (!x.is_non_overlapping_and_dense() || !Compiled::is_for(x)) return false;
       if (answer.bits == 2 && x.numel() > MOST_FLAGS * answer.write->entries) return false;
       out = {Packed::apply(x, answer.write.get(), answer.coding, answer.bits, in_place_)};
+    } else if (answer.mending) {
+      if (!x.is_non_overlapping_and_dense()) return false;
+      out = {Mended::apply(x, Mended::Call{op_, stack, in_place_, in_place_ ? x.clone() : x, answer.mending})};
+      torch::jit::drop(*stack, 1);
+      stack->emplace_back(std::move(out[0]));
+      return true;
     } else {
       return answer.mask && is_masked(answer, x, args, stack);
     }
@@ -935,7 +1031,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     conventions.scopes = scopes.release().ptr();
     conventions.attribute = PyUnicode_InternFromString("convention");
     conventions.module = active.release().ptr();
-    conventions.fallback = PyUnicode_InternFromString("_default");
+    conventions.fallback = PyUnicode_InternFromString("default");
   });
   module.def("forget_convention", [] { conventions.forget(); });
   module.def("switch_on", [](bool on) { is_on = on; });
@@ -980,6 +1076,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              answer->place = place;
              answer->is_clamp = is_clamp;
              answer->has_second = has_second;
+             return answer;
+           })
+      .def("mended",
+           [](FastPath&, const py::sequence& numbers, const std::vector<std::pair<double, double>>& corners,
+              const py::object& kernel, py::object in_python) {
+             const auto answer = between(1, INT64_MAX);
+             if (!kernel.is_none() && !Driver::get()) return answer;
+             answer->mending = c10::make_intrusive<Mending>();
+             for (const py::handle& each : numbers) answer->mending->numbers.push_back(number_of(each));
+             for (const auto& [place, weight] : corners) answer->mending->corners.push_back({place, weight});
+             if (!kernel.is_none()) answer->mending->kernel.emplace(Compiled::of(kernel.cast<py::tuple>()));
+             answer->mending->in_python = in_python.release().ptr();
              return answer;
            })
       .def("pooled", [](FastPath&, const Tensor& x, const py::object& kernels, const py::object& windows, bool is_small,

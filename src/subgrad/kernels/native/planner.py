@@ -22,6 +22,7 @@ from subgrad.conventions import Convention
 from subgrad.kernels import cuda_bitmask
 from subgrad.kernels.cpu_mask import CLAMPS
 from subgrad.kernels.cuda_bitmask import keeps_result, packing_of
+from subgrad.kernels.cuda_corners import curve_of, mending_of
 from subgrad.kernels.max_pool import pooling_of
 from subgrad.kernels.native.build import built
 from subgrad.kernels.piecewise import CLAMPS as VALUES_OF_CLAMPS
@@ -116,6 +117,10 @@ class Planner:
             return path.masked(*mask)
         if isinstance(executors.EXECUTORS[number], Native):
             return self._native(path, call, sizes)
+        curve = curve_of(plan, call)
+        mending = curve and mending_of(curve, args[0])
+        if mending is not None:
+            return path.mended(*mending)
         packing = None if self.on_cpu else packing_of(run, args[0])
         return path.in_python(*sizes) if packing is None else path.packed(args[0], *packing, *sizes)
 
