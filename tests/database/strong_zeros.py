@@ -24,6 +24,8 @@ POLES = (0.0, 1.0, -1.0, float("inf"), 0.5, float("nan"), -float("inf"), 2.0, 1e
 LOOKED_AT = 4  # replaced entries of a gradient that are held against values
 LARGE = 1e8  # beyond it rounding hides what a step changes
 STEPS = (1e-5, -1e-5, 1e-8, -1e-8)
+# Torch reads beyond the image where a coordinate is not finite, and the process dies: pytorch#24823.
+DIES_AT_POLES = ("nn.functional.grid_sample", "grid_sampler_2d")
 
 
 class Kind(Enum):
@@ -128,6 +130,8 @@ MODES: dict[str, Mode] = {"reverse": reverse, "vmap": batched, "forward": forwar
 def findings(case: Case, variants: Sequence[str] = (*VARIANTS,), modes: Sequence[str] = (*MODES,)) -> Iterator[Found]:
     """What is to be said of a case, in every variant and mode."""
     for variant in variants:
+        if variant == "poles" and case.info.name in DIES_AT_POLES:
+            continue
         inputs = planted(case, variant)
         for name in modes:
             for place in range(3):
