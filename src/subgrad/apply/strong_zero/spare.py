@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, reduce
 from typing import Any
 
@@ -28,6 +28,14 @@ def without_dead(vector: Tensor, dead: Sequence[Tensor]) -> Tensor:
     """0 where entries are nan and dead by all that reaches them; by nothing, if nothing does."""
     is_spared = reduce(torch.logical_and, dead, vector.isnan())
     return laid_out(torch.where(is_spared, 0, vector), vector)
+
+
+# Operands that nodes do not keep, of their result and the other operand; None where they have no result either.
+_OF_RESULT: dict[tuple[str, str], Callable[[Tensor | None, Tensor | None], Tensor | None]] = {
+    ("ldexp", "self"): lambda result, other: None if result is None or other is None else torch.ldexp(result, -other),
+    ("polar", "abs"): lambda result, _: None if result is None else result.abs(),
+    ("polar", "angle"): lambda result, _: None if result is None else result.angle(),
+}
 
 
 class Called:
@@ -198,9 +206,9 @@ class Called:
     def _operand(self, node: Any, name: str) -> Tensor:
         """An operand as the node has kept it, or its result; zeros for one that its derivative does not need."""
         found = self.kept[name] if name in self.kept else saved_operand(node, name)
-        if found is None and (self.name, name) == ("ldexp", "self"):
-            result, exponent = saved_operand(node, "result"), saved_operand(node, "other")
-            found = None if result is None or exponent is None else torch.ldexp(result, -exponent)
+        rule = _OF_RESULT.get((self.name, name))
+        if found is None and rule is not None:
+            found = rule(saved_operand(node, "result"), saved_operand(node, "other"))
         if found is None:
             shape, dtype, device = self.likes[name]
             return torch.zeros(shape, dtype=dtype, device=device)
