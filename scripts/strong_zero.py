@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "datab
 
 from entries import Case, cases, database
 from sections import write_section
-from strong_zeros import VARIANTS, Found, Kind, findings
+from strong_zeros import Found, Kind, findings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "nan.md"
 BAD = (Kind.CHANGED, Kind.WRONG, Kind.FAILED)
