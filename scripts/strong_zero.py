@@ -1,6 +1,6 @@
-"""Strong zeros on all of PyTorch's operator database, at zeros, poles and numbers that are not finite.
+"""Strong zeros on PyTorch's operator database, at zeros, poles and numbers that are not finite. Write a part of a page.
 
-    python scripts/strong_zero.py                    # every differentiable entry
+    python scripts/strong_zero.py                    # every differentiable entry: a part of docs/nan.md
     python scripts/strong_zero.py sqrt linalg.svd    # these entries
     python scripts/strong_zero.py --samples 2        # of each entry the first samples only
 
@@ -26,8 +26,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "database"))
 
 from entries import Case, cases, database
-from strong_zeros import VARIANTS, Found, Kind, findings
+from sections import write_section
+from strong_zeros import Found, Kind, findings
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "nan.md"
 BAD = (Kind.CHANGED, Kind.WRONG, Kind.FAILED)
 PLAINLY = (torch.float32, torch.bfloat16, torch.complex128)  # of these only some variants, and only bits
 
@@ -60,6 +62,21 @@ def begin() -> None:
     logging.disable(logging.WARNING)
 
 
+def page(entries: int, number: int, counts: Counter[Kind]) -> str:
+    of_nan = [kind for kind in Kind if kind not in BAD]
+    return "\n".join(
+        (
+            f"Written by `scripts/strong_zero.py`, torch {torch.__version__.partition('+')[0]}: {number:,} samples of "
+            f"{entries} entries, each as it is, at zeros, at some zeros and at poles and numbers that are not finite, "
+            "backwards, under `vmap` and forwards.",
+            "",
+            "| of numbers that torch gives | |",
+            "|---|---:|",
+            *(f"| {kind.value} | {counts[kind]:,} |" for kind in (*BAD, *of_nan)),
+        )
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("entries", nargs="*", help="names in the database; all differentiable ones if none are given")
@@ -84,10 +101,10 @@ def main() -> int:
                         f"{kind.value}: {times} x {mode}, first {first.case}, {first.variant}: {first.detail}",
                         flush=True,
                     )
-    minutes = (time.monotonic() - started) / 60
-    print(f"{len(names)} entries, {number:,} cases in {len(VARIANTS)} variants, {minutes:.1f} minutes")
-    for kind in Kind:
-        print(f"{counts[kind]:8,} {kind.value}")
+    said = page(len(names), number, counts)
+    print(said, f"\n{(time.monotonic() - started) / 60:.1f} minutes")
+    if not asked.entries:
+        write_section(PAGE, "strong_zero", said)
     return int(any(counts[kind] for kind in BAD))
 
 

@@ -175,3 +175,20 @@ def test_determinants_of_singular_matrices_have_their_adjugate(kind: str, spelli
         torch.testing.assert_close(
             gradient(torch.stack([regular, regular])), torch.stack([3 * of_regular, -2 * of_regular])
         )
+
+
+@pytest.mark.parametrize(
+    ("probability", "target", "slope"), [(0.0, 0.0, 1.0), (1.0, 1.0, -1.0), (1e-13, 0.0, 1.0), (0.2, 1.0, -5.0)]
+)
+def test_certain_probabilities_have_the_slope_of_their_cross_entropy(
+    probability: float, target: float, slope: float
+) -> None:
+    """Torch divides by no less than 1e-12, and makes 0 or a tenth of it."""
+    gradient = subgrad.grad(lambda p: (F.binary_cross_entropy(p, numbers(target, 0.0), reduction="none")).sum())
+    for _ in range(2):
+        torch.testing.assert_close(gradient(numbers(probability, 0.5)), numbers(slope, 2.0))
+
+
+def test_a_logarithm_that_cross_entropy_cuts_off_is_no_slope_of_1e12() -> None:
+    with pytest.raises(Refused):
+        subgrad.grad(lambda p: F.binary_cross_entropy(p, numbers(1.0, 0.0)))(numbers(0.0, 0.5))

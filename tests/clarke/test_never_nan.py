@@ -36,6 +36,11 @@ def recomposed(x: Tensor) -> Tensor:
     return ((u * s) @ v).norm()
 
 
+def distances(x: Tensor) -> Tensor:
+    apart = x.view(2, 1, 2) - x.view(1, 2, 2)
+    return (apart * apart).sum(-1).sqrt()
+
+
 ZERO_ONE = at(0, 1)
 THREADS: dict[str, tuple[Program, Tensor, Wanted]] = {
     "pytorch#187297": (lambda x: torch.where(x > 0, x.sqrt(), x).sum(), at(-1, -4), [1, 1]),
@@ -82,6 +87,13 @@ DEAD: dict[str, tuple[Program, Tensor, Wanted]] = {
     "the larger wins": (lambda x: torch.maximum(x.acos(), at(4, 0)).sum(), at(1, 0), [0, -1]),
     "at the edge of where it is defined": (lambda x: ((-x).sqrt() ** 2).sum(), at(0), [-1]),
     "the root of a square, cubed": (lambda x: ((x * x) ** (1 / 3)).pow(3).sum(), at(0, 1), [0, 2]),
+    "distances of points from themselves": (lambda x: distances(x).sum(), at(0, 0, 3, 4), [-1.2, -1.6, 1.2, 1.6]),
+    "a kernel of distances": (
+        lambda x: torch.exp(-distances(x)).sum(),
+        at(0, 0, 3, 4),
+        [1.2 * math.exp(-5), 1.6 * math.exp(-5), -1.2 * math.exp(-5), -1.6 * math.exp(-5)],
+    ),
+    "an angle that is always 0": (lambda x: torch.atan2(0 * x, 0 * x).sum() + x.sum(), at(1, 2), [1, 1]),
     "x sqrt(x)": (lambda x: (x * x.sqrt()).sum(), at(0), [0]),
 }
 
@@ -130,6 +142,7 @@ def test_in_single_precision(name: str) -> None:
         (lambda x: torch.where(x > 0, x.sqrt(), 0 * x).sum(), at(0)),
         (lambda x: x.rsqrt()[x > 0].sum(), at(0, 4)),
         (lambda x: (1 / x).clamp(max=3).sum(), at(0, 1)),
+        (lambda x: distances(x).sum() + 1e-3 * x[0].sqrt(), at(0, 0, 3, 4)),
     ],
 )
 def test_slopes_that_are_infinite_and_jumps_are_refused(program: Program, x: Tensor) -> None:

@@ -55,7 +55,7 @@ _library: torch.library.Library | None = None
 _other_libraries: dict[str, torch.library.Library] = {}  # by namespace
 _originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
 _strong_zeros: set[str] = set()  # the operators without kinks that have kernels for strong zeros, once these are needed
-_fronts: dict[str, Mapping[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
+_fronts: dict[str, dict[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
 # The conventions with all they need; None once everything but norms is registered.
 _served: set[Convention | None] = set()
 _needs: list[dict[int, tuple[bool, Convention]]] = []  # for each kernel whether a convention needs it, by its `id`
@@ -69,6 +69,8 @@ _kept: list[Any] = []
 # Made before any kernel is registered, for one key: what is to lie over the kernels of some forms.
 FastPath = Callable[[str, tuple[Operator, ...], Originals], Mapping[str, Callable[[], None]]]
 fast_paths: list[FastPath] = []
+# The same for kernels that do something only where they are differentiated.
+paths_around_python: list[Callable[[str, tuple[str, ...]], Mapping[str, Callable[[], None]]]] = []
 
 
 def _nothing() -> None:
@@ -151,6 +153,8 @@ def _install_strong_zeros() -> None:
 def _register_strong_zero(op: Operator, key: str) -> None:
     if not is_differentiated_at(op.op, key):
         return
+    for around in paths_around_python:
+        _fronts.setdefault(key, {}).update(around(key, forms(op)))
     for form in forms(op):
         original = taking_numbers(form, lambda form: torchs_kernel(form, key))
         _put(op, form, strong_zero.kernel(op, form, original), key)
@@ -203,7 +207,7 @@ def _prepare() -> None:
         forms = (form for op in OPERATORS for form in (op.op, op.in_place, *WITHOUT_INDICES.get(op.op, ())))
         _originals[key] = {form: torchs_kernel(form, key) for form in forms if form}
         for cover in fast_paths:
-            _fronts[key] = cover(key, OPERATORS, _originals[key])
+            _fronts[key] = dict(cover(key, OPERATORS, _originals[key]))
     for op, kept in ADDED.items():
         for key, original in kept.items():
             _originals[key][op.op] = original

@@ -9,7 +9,7 @@ from subgrad.kernels.cuda_corners import CudaCorners
 from subgrad.kernels.cuda_window_scan import OnCuda
 from subgrad.kernels.max_pool import MaxPool
 from subgrad.kernels.native.build import set_front
-from subgrad.kernels.native.planner import fast_paths
+from subgrad.kernels.native.planner import fast_paths, paths_around_python
 
 __all__ = ["set_front", "set_packed"]
 
@@ -17,3 +17,4 @@ __all__ = ["set_front", "set_packed"]
 executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuMask(), CompiledMask()]
 scans.for_windows, scans.for_corners = OnCuda(), count_at
 dispatch.fast_paths.append(fast_paths)
+dispatch.paths_around_python.append(paths_around_python)

@@ -17,6 +17,7 @@ from subgrad.apply.autograd_nodes import Gate, below_autograd, is_memory, laid_o
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Run
 from subgrad.apply.plan import Plan
+from subgrad.apply.strong_zero.table import has_finite_slope
 from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, is_dense, keeps_result
 from subgrad.kernels.piecewise import Weight, as_bits
 from subgrad.kernels.triton_launch import Compiled, Launch, triton_kernels
@@ -55,7 +56,8 @@ def curve_of(plan: Plan, call: Call) -> Curve | None:
         return None
     if x.dtype not in DTYPES or not is_memory(x):
         return None
-    if call.convention.strong_zero:  # which torch's own node has, and not the one that is put in its place
+    # Strong zeros are a matter of torch's own node, and not of the one that is put in its place.
+    if call.convention.strong_zero and not has_finite_slope(call.op.base_name, call.args):
         return None
     if call.in_place and keeps_result(call.form):  # from which torch's own derivative rounds otherwise
         return None

@@ -74,13 +74,12 @@ def dims_of_results(node: Any) -> tuple[int, ...]:
 
 def saved_values(node: Any) -> dict[str, Any]:
     """What a node of torch's own has saved, by the names of its operator; not what a hook would have to unpack."""
-    kind = type(node)
     found: dict[str, Any] = {}
-    for name in _names_of_saved_values(kind):
-        raw = getattr(node, f"_raw{name}", None)
+    for short, name, packed in _names_of_saved_values(type(node)):
+        raw = getattr(node, packed, None)
         if getattr(raw, "unpack_hook", None) is None:
             try:
-                found[name.removeprefix("_saved_")] = getattr(node, name)
+                found[short] = getattr(node, name)
             except RuntimeError:  # freed, or written into since, as backward itself will say
                 continue
     return found
@@ -102,9 +101,11 @@ def saved_number(node: Any, name: str) -> Any:
 
 
 @cache
-def _names_of_saved_values(kind: type) -> tuple[str, ...]:
+def _names_of_saved_values(kind: type) -> tuple[tuple[str, str, str], ...]:
+    """As its operator calls them, and of the attributes with them unpacked and packed."""
     require(_raw_saved_tensors)
-    return tuple(name for name in dir(kind) if name.startswith("_saved_") and not name.endswith("_saved_tensors"))
+    names = [name for name in dir(kind) if name.startswith("_saved_") and not name.endswith("_saved_tensors")]
+    return tuple((name.removeprefix("_saved_"), name, f"_raw{name}") for name in names)
 
 
 def has_saved_result(node: Any) -> bool:

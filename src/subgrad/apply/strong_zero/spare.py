@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, reduce
 from typing import Any
 
@@ -15,7 +15,7 @@ from subgrad.apply.strong_zero.launch import spared
 from subgrad.apply.strong_zero.products import NORMALISED, PRODUCTS, Product, of_weight
 from subgrad.apply.strong_zero.reach import Entries, Lines, Reach
 from subgrad.apply.strong_zero.table import reaches
-from subgrad.apply.strong_zero.terms import is_known_finite, may_hold_nan, of_live_terms, of_product, real_type
+from subgrad.apply.strong_zero.terms import are_known_finite, may_hold_nan, of_live_terms, of_product, real_type
 from subgrad.kinks.overloads import overload
 from subgrad.torch_internals.autograd import current_node, saved_operand, top_saved_tensors_hooks
 
@@ -28,6 +28,14 @@ def without_dead(vector: Tensor, dead: Sequence[Tensor]) -> Tensor:
     """0 where entries are nan and dead by all that reaches them; by nothing, if nothing does."""
     is_spared = reduce(torch.logical_and, dead, vector.isnan())
     return laid_out(torch.where(is_spared, 0, vector), vector)
+
+
+# Operands that nodes do not keep, of their result and the other operand; None where they have no result either.
+_OF_RESULT: dict[tuple[str, str], Callable[[Tensor | None, Tensor | None], Tensor | None]] = {
+    ("ldexp", "self"): lambda result, other: None if result is None or other is None else torch.ldexp(result, -other),
+    ("polar", "abs"): lambda result, _: None if result is None else result.abs(),
+    ("polar", "angle"): lambda result, _: None if result is None else result.angle(),
+}
 
 
 class Called:
@@ -94,27 +102,45 @@ class Called:
         if node is None or node.metadata.get(MARK) is not self:  # as in compiled autograd
             node = None
         places = _places(self.op)
-        for place in places or range(len(gradients)):
-            # To wait for a device takes less than three further products.
-            is_right = places and self._is_seen_to_be_right(node, place, gradients)
-            if not is_right and may_hold_nan(gradients[place], waits=bool(places)):
-                return self.gradients(node, gradients, cotangents)
+        if not self._are_seen_to_be_right(node, gradients, cotangents):
+            for place in places or range(len(gradients)):
+                # To wait for a device takes less than three further products.
+                if may_hold_nan(gradients[place], waits=bool(places)):
+                    return self.gradients(node, gradients, cotangents)
         self.kept = {}
         return None
 
-    def _is_seen_to_be_right(self, node: Any, place: int, gradients: Vectors) -> bool:
-        """Whether tensors that are smaller than a large gradient show that no dead entry made a nan in it."""
-        gradient = gradients[place]
-        if node is None or not self.reads_node or gradient is None or gradient.numel() < LARGE:
+    def _are_seen_to_be_right(self, node: Any, gradients: Vectors, cotangents: Vectors) -> bool:
+        """Whether what is no larger than the gradients shows that no dead entry made a nan in any of them.
+
+        A device is waited for only where that is done anyway, for gradients that sum terms.
+        """
+        places = _places(self.op) or range(len(gradients))
+        given = {place: gradients[place] for place in places if gradients[place] is not None}
+        size = 0 if cotangents[0] is None else cotangents[0].numel()
+        sums = bool(_places(self.op)) or any(each.numel() < size for each in given.values())
+        if not sums and not all(each.is_cpu for each in given.values()):
             return False
-        name, shown = self.op.tensor_names[place], ()
+        shown = [each for place, gradient in given.items() for each in self._shows(node, place, gradient, gradients)]
+        return are_known_finite(shown)
+
+    def _shows(self, node: Any, place: int, gradient: Tensor, gradients: Vectors) -> tuple[Tensor, ...]:
+        """What is finite only if a gradient is right: smaller tensors, if there are any, that it is multiplied with."""
+        if node is None or not self.reads_node or gradient.numel() < LARGE:
+            return (gradient,)
+        name = self.op.tensor_names[place]
+        shown: tuple[Any, ...] = (None,)
         if self.name in PRODUCTS:
             other, _ = PRODUCTS[self.name].gradient(name) or (None, None)
-            shown = () if other is None else (saved_operand(node, other),)
-        elif name == "input" and gradients[1] is not None:  # whatever is not finite shows in the weight's gradient
+            shown = (None if other is None else saved_operand(node, other),)
+        elif self.name == "mul" and self.likes:
+            shown = (saved_operand(node, "other" if name == "self" else "self"),)
+        elif self.name == "div" and self.likes and name == "self":
+            divisor = saved_operand(node, "other")
+            shown = (None if divisor is None or divisor.numel() >= gradient.numel() else divisor.reciprocal(),)
+        elif self.name in NORMALISED and name == "input":  # whatever is not finite shows in the weight's gradient
             shown = (gradients[1], saved_operand(node, "weight"))
-        is_smaller = all(each is not None and each.numel() < gradient.numel() for each in shown)
-        return bool(shown) and is_smaller and all(map(is_known_finite, shown))
+        return shown if all(each is not None and each.numel() < gradient.numel() for each in shown) else (gradient,)
 
     def gradients(self, node: Any, gradients: Vectors, cotangents: Vectors) -> tuple[Tensor | None, ...]:
         """What an operator makes of its cotangents, without what dead entries contribute.
@@ -180,9 +206,9 @@ class Called:
     def _operand(self, node: Any, name: str) -> Tensor:
         """An operand as the node has kept it, or its result; zeros for one that its derivative does not need."""
         found = self.kept[name] if name in self.kept else saved_operand(node, name)
-        if found is None and (self.name, name) == ("ldexp", "self"):
-            result, exponent = saved_operand(node, "result"), saved_operand(node, "other")
-            found = None if result is None or exponent is None else torch.ldexp(result, -exponent)
+        rule = _OF_RESULT.get((self.name, name))
+        if found is None and rule is not None:
+            found = rule(saved_operand(node, "result"), saved_operand(node, "other"))
         if found is None:
             shape, dtype, device = self.likes[name]
             return torch.zeros(shape, dtype=dtype, device=device)

@@ -97,6 +97,8 @@ REACHES: dict[Reach, str] = {
 
 # Only of complex numbers: of real ones the slope is 0, 1 or -1.
 ONLY_COMPLEX = ("abs", "angle", "sgn")
+# Between their bounds pieces of lines. On the CPU, in lanes, a NaN gets all of them; on CUDA it lies beyond a bound.
+ONLY_IN_LANES = ("hardswish",)
 
 
 def has_finite_slope(op: str, args: Sequence[Any]) -> bool:
@@ -107,6 +109,8 @@ def has_finite_slope(op: str, args: Sequence[Any]) -> bool:
         if isinstance(other, Tensor):
             return name == "mul" and not (other.is_floating_point() or other.is_complex())
         return isinstance(other, int | float) and isfinite(other) and (name == "mul" or other != 0)
+    if name in ONLY_IN_LANES:
+        return args[0].is_cuda
     return name in ONLY_COMPLEX and not args[0].is_complex()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cmath import isfinite
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -34,11 +34,23 @@ def can_be_waited_for(vector: Tensor) -> bool:
     return vector.is_cuda and not torch.cuda.is_current_stream_capturing()
 
 
-def is_known_finite(vector: Tensor | None) -> bool:
-    """Whether all entries are, if that can be seen at once; a sum is, unless one is not, or it overflows."""
-    if vector is None or not vector.is_cpu or not is_memory(vector):
+def are_known_finite(vectors: Sequence[Tensor]) -> bool:
+    """Whether all entries are, if that can be seen: a sum is, unless one is not, or it overflows.
+
+    A device is waited for once.
+    """
+    if not all(is_memory(each) for each in vectors):
         return False
-    return isfinite((vector.detach() if torch.is_grad_enabled() else vector).sum().item())
+    if all(each.is_cpu for each in vectors):
+        return all(isfinite(_total(each).item()) for each in vectors)
+    are_together = len({each.device for each in vectors}) == 1
+    return are_together and can_be_waited_for(vectors[0]) and isfinite(sum(map(_total, vectors)).item())
+
+
+def _total(vector: Tensor) -> Tensor:
+    """Half precision would overflow sooner."""
+    vector = vector.detach() if torch.is_grad_enabled() else vector
+    return vector.sum(dtype=torch.float32) if vector.dtype in (torch.float16, torch.bfloat16) else vector.sum()
 
 
 def of_live_terms(

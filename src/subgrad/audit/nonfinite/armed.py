@@ -16,8 +16,7 @@ line nothing is known then. The step after one that was not explained is recorde
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from math import isfinite, isnan
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,11 +32,12 @@ from subgrad.audit.backward import Backward
 from subgrad.audit.call_site import Site
 from subgrad.audit.modules import Modules
 from subgrad.audit.nonfinite import advice
-from subgrad.audit.nonfinite.finite import are_plainly_finite, is_finite, largest, reached
+from subgrad.audit.nonfinite.finite import are_plainly_finite, is_finite, reached
 from subgrad.audit.nonfinite.known_graphs import KnownGraphs, Seen
 from subgrad.audit.nonfinite.lines import Lines
 from subgrad.audit.nonfinite.noting import Noting
-from subgrad.audit.nonfinite.poles import NOTED, Pole
+from subgrad.audit.nonfinite.owed import Owed
+from subgrad.audit.nonfinite.poles import NOTED
 from subgrad.audit.nonfinite.result import INFINITE, NAN, UNKNOWN, Nonfinite, Reached, Taken, merged
 from subgrad.audit.nonfinite.structures import Structures
 from subgrad.audit.nonfinite.tracing import Around, findings
@@ -48,34 +48,6 @@ MOST = 16  # steps in which lines are noted because a graph was new
 AGAIN = 256  # in one step of so many they are noted in any case
 # Names tensors as the program does.
 Naming = Callable[[Sequence[Tensor]], dict[str, Tensor]]
-
-
-@dataclass
-class _Owed:
-    """A backward on a device that is not waited for.
-
-    Attributes:
-        leaves: by name, or what was asked for if that is no leaf.
-        found: on their way to the host: the largest entries of the gradients, with the places of these.
-        arrived: an event after which they are there; None where that cannot be asked.
-    """
-
-    run: Backward
-    walk: Walk
-    leaves: dict[str, int]
-    found: list[tuple[list[int], Tensor]]
-    arrived: Any
-    step: int
-    site: Site
-
-    def reached(self) -> tuple[Reached, ...]:
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        largest = {place: each for places, row in self.found for place, each in zip(places, row.tolist(), strict=True)}
-        named = ((name, size, largest.get(place, 0.0)) for place, (name, size) in enumerate(self.leaves.items()))
-        return tuple(
-            Reached(name, size, NAN if isnan(each) else INFINITE) for name, size, each in named if not isfinite(each)
-        )
 
 
 class Armed:
@@ -102,7 +74,7 @@ class Armed:
         self._twice: tuple[Backward, list[Tensor]] | None = None  # what was walked in this step, and can be once more
         self._bad: set[int] = set()  # leaves whose gradients were not finite before
         self._step, self._recorded_to = 0, -1
-        self._owed: list[_Owed] = []
+        self._owed: list[Owed] = []
         self._found: dict[Any, Nonfinite] = {}
 
     @property
@@ -150,7 +122,7 @@ class Armed:
         if self._noting is not None:
             self._structures.learn(graphs.nodes(roots))
         is_wanted = self._step <= self._recorded_to or are_plainly_finite(roots) is False
-        if is_wanted or self._are_steep(seen.asked):
+        if is_wanted or self._are_steep(seen):
             self._walk = Walk(graphs.nodes(roots), is_whole=True)
         return False
 
@@ -173,11 +145,15 @@ class Armed:
             walk.close()
         return walk
 
-    def _are_steep(self, asked: Sequence[tuple[Any, Pole | None]]) -> bool:
+    def _are_steep(self, seen: Seen) -> bool:
         """Whether any slope may be infinite. Nodes that cannot be asked, or not yet, are looked at as they run."""
+        away = seen.graph.away
         with values():
-            for node, pole in asked:
+            for number, (node, pole) in enumerate(seen.asked):
                 if pole is not None and pole.when is not None and not pole.when(node):
+                    continue
+                if number in away:
+                    self._hooks.append(node.register_hook(self._after_pole))
                     continue
                 try:
                     tensor: Any = None if pole is None else pole.read(node)
@@ -186,6 +162,7 @@ class Armed:
                 if pole is None or type(tensor) not in PLAIN:
                     self._hooks.append(node.register_hook(self._after_opaque))
                 elif not is_on_host(tensor):
+                    away.add(number)
                     self._hooks.append(node.register_hook(self._after_pole))
                 elif tensor.numel() and pole.test(tensor, node):
                     return True
@@ -222,7 +199,7 @@ class Armed:
         if not are_plainly_finite(one for _, one in filled):
             filled = [(leaf, one) for leaf, one in filled if _can_be_read(one)]
             if not all(is_on_host(one) for _, one in filled):
-                self._owe(run, walk or held, filled)
+                self._owed.append(Owed.of(run, walk or held, self._named(filled, seen), self._step, user_frame()))
             elif filled and self._twice is not None:
                 walk = self._walk_again(Walk(graphs.nodes(_roots(run)), is_whole=True))
                 self._explain_now(run, walk, filled)
@@ -266,17 +243,17 @@ class Armed:
 
     # Devices that are not waited for.
 
-    def _owe(self, run: Backward, walk: Walk, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-        filled = {id(each): one for each, one in pairs}
-        named = self._name([each for each, _ in pairs])
-        found = largest([filled[id(each)] for each in named.values()])
-        arrived = None
-        if found and all(row.is_cuda for _, row in found):
-            found = [(places, _sent(row)) for places, row in found]
-            arrived = torch.cuda.Event()
-            arrived.record()
-        leaves = {name: each.numel() for name, each in named.items()}
-        self._owed.append(_Owed(run, walk, leaves, found, arrived, self._step, Site.of(user_frame())))
+    def _named(self, pairs: Sequence[tuple[Tensor, Tensor]], seen: Seen) -> dict[str, Tensor]:
+        """Gradients by the names of their leaves; these are looked up once for a graph that is made again."""
+        key = tuple([id(leaf) for leaf, _ in pairs])
+        known = seen.graph.names.get(key) if seen.is_known else None
+        if known is None:
+            filled = {id(leaf): one for leaf, one in pairs}
+            named = self._name([leaf for leaf, _ in pairs])
+            places = {identity: place for place, identity in enumerate(key)}
+            known = seen.graph.names[key] = [(name, places[id(leaf)]) for name, leaf in named.items()]
+            return {name: filled[id(leaf)] for name, leaf in named.items()}
+        return {name: pairs[place][1] for name, place in known}
 
     def close(self, step: int, is_last: bool = False) -> None:
         """A step has ended: read what those before it are owed, or all of them in the end."""
@@ -286,7 +263,7 @@ class Armed:
     def settle(self, step: int | None = None) -> None:
         """Read what all steps are owed, or those before one."""
         ready = [each for each in self._owed if step is None or each.step < step]
-        self._owed = [each for each in self._owed if each not in ready]
+        del self._owed[: len(ready)]  # they are in order
         for each in ready:
             self._explain(each.run, each.walk, each.reached(), each.step, each.site)
 
@@ -307,11 +284,6 @@ class Armed:
 def is_on_host(tensor: Tensor) -> bool:
     """Where reading waits for nothing."""
     return tensor.is_cpu
-
-
-def _sent(row: Tensor) -> Tensor:
-    """On its way to the host, without waiting for it."""
-    return torch.empty_like(row, device="cpu", pin_memory=True).copy_(row, non_blocking=True)
 
 
 def _roots(run: Backward) -> list[Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import values
 from subgrad.audit.nonfinite.result import INFINITE, NAN, Reached
-from subgrad.torch_internals.tensors import foreach_norm, values_of
+from subgrad.torch_internals.tensors import flatten_dense_tensors, foreach_norm, values_of
 
 
 def total(tensor: Tensor) -> Tensor:
@@ -29,15 +29,20 @@ def is_finite(tensor: Tensor) -> bool:
         return (isfinite(found.real) and isfinite(found.imag)) or bool(each.isfinite().all())
 
 
+TOGETHER = 2**18  # entries of tensors that are copied into one: fewer calls
+
+
 def are_plainly_finite(tensors: Iterable[Tensor]) -> bool | None:
     """Whether their sums are; None where some are not on the CPU, or no plain memory."""
-    found = 0.0
+    given, size = list(tensors), 0
+    for each in given:
+        if type(each) is not Tensor or not each.is_cpu or each.layout is not torch.strided:
+            return None
+        size += each.numel()
     with values():
-        for each in tensors:
-            if type(each) is not Tensor or not each.is_cpu or each.layout is not torch.strided:
-                return None
-            found += abs(total(each).item())
-    return isfinite(found)
+        if len(given) > 1 and size <= TOGETHER and len({each.dtype for each in given}) == 1:
+            given = [flatten_dense_tensors(given)]
+        return isfinite(sum(abs(total(each).item()) for each in given))
 
 
 def local(tensor: Tensor) -> Tensor:

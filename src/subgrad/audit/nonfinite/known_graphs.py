@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -38,18 +38,22 @@ class _Step(NamedTuple):
 
 
 @dataclass
-class _Known:
+class Known:
     """A graph that was looked through.
 
     Attributes:
         made: how many nodes the program had made since the last backward.
         is_small: so little is saved in it, by operators of torch alone, that it may be walked a second time.
+        away: which of the nodes that are asked have what they saved on a device that is not read.
+        names: of leaves that were filled with gradients, with their places among these, by the identities of them.
     """
 
     made: int
     leaves: list[weakref.ref[Tensor]]
     way: list[_Step]
     is_small: bool = False
+    away: set[int] = field(default_factory=set)
+    names: dict[tuple[int, ...], list[tuple[str, int]]] = field(default_factory=dict)
 
 
 class Seen(NamedTuple):
@@ -60,11 +64,13 @@ class Seen(NamedTuple):
         asked: the nodes that may have infinite slopes, and how; None for those of other packages.
         is_known: the graph was made before.
         is_small: and it may be walked a second time; it was not looked through then.
+        graph: what is kept of it, for the next time.
     """
 
     leaves: list[Tensor]
     asked: list[tuple[Any, Pole | None]]
     is_known: bool
+    graph: Known
     is_small: bool = False
 
 
@@ -76,7 +82,7 @@ class KnownGraphs:
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
-        self._known: dict[Any, _Known] = {}
+        self._known: dict[Any, Known] = {}
         self._parameters = {id(each): weakref.ref(each) for each in parameters if each.requires_grad}
         self._last = next_sequence_nr()
         self._key: Any = None
@@ -99,16 +105,16 @@ class KnownGraphs:
         if known is not None and known.made == made:
             leaves = [each for each in (alive() for alive in known.leaves) if each is not None]
             if walks_twice and known.is_small and len(leaves) == len(known.leaves):
-                return Seen(leaves, [], True, True)
+                return Seen(leaves, [], True, known, True)
             asked = _followed(known.way, tensors)
             if asked is not None and len(leaves) == len(known.leaves):
-                return Seen(leaves, asked, True)
+                return Seen(leaves, asked, True, known)
         nodes = graphs.nodes(tensors)
         found = {id(each): each for each in graphs.leaves(tensors, nodes)}
         found |= {id(each): each for each in (alive() for alive in self._parameters.values()) if each is not None}
         leaves, way = list(found.values()), _way(tensors)
-        self._known[key] = _Known(made, [weakref.ref(each) for each in leaves], way, self._is_small(nodes))
-        return Seen(leaves, _followed(way, tensors) or [], False)
+        known = self._known[key] = Known(made, [weakref.ref(each) for each in leaves], way, self._is_small(nodes))
+        return Seen(leaves, _followed(way, tensors) or [], False, known)
 
     def walk_once(self) -> None:
         """The graph that was seen last is to be looked through from now on."""

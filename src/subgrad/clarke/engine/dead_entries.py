@@ -118,10 +118,20 @@ def _spread(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(each.expand(shape) if any(each is other for other in wide) else each for each in args)
 
 
-def spare_dead_entries(value: Tensor) -> None:
-    """Let a backward from here take products of 0 and a slope that is nan for 0, at every operator."""
+# With a slope that is not finite where their operand is 0, and a value that is.
+ROOTS = ("SqrtBackward0", "PowBackward0", "Atan2Backward0")
+
+
+def spare_dead_entries(value: Tensor, is_anywhere: bool = False) -> None:
+    """Let a backward from here take products of 0 and a slope that is nan for 0, at every operator.
+
+    At a point that might be anywhere, ``is_anywhere``, an operand of a root is 0 only if it always is, as the distance
+    of a point from itself: then it has no derivative to be multiplied with.
+    """
     for node in _nodes(value):
         node.register_hook(partial(_without_dead, dims_left_out(node)))
+        if is_anywhere and type(node).__name__ in ROOTS:
+            node.register_hook(_without_constants)
 
 
 def _nodes(value: Tensor) -> Iterator[Any]:
@@ -143,6 +153,12 @@ def _without_dead(reduced: int | Sequence[int] | None, gradients: Gradients, cot
         each if each is None or each.layout is not torch.strided else _spared(each, given, reduced)
         for each in gradients
     )
+
+
+def _without_constants(gradients: Gradients, cotangents: Gradients) -> Gradients:
+    (given,) = cotangents
+    is_given = given is not None and bool(given.isfinite().all())
+    return tuple(each if each is None or not is_given else torch.where(each.isfinite(), each, 0) for each in gradients)
 
 
 def _spared(gradient: Tensor, cotangents: list[Tensor], reduced: int | Sequence[int] | None) -> Tensor:

@@ -77,9 +77,13 @@ def _extrapolated(table: list[list[Tensor]]) -> list[Tensor]:
     return table[0]
 
 
-def gradient_limit(program: Program, ahead: Vector) -> list[Tensor] | None:
+def gradient_limit(program: Program, ahead: Vector, is_random: bool = False) -> list[Tensor] | None:
     """The limit of torch's gradients along a direction, shaped as the leaves."""
-    found = limit(program, lambda step, wide: [each.double() for each in program.gradient_nearby(ahead, step, wide)])
+
+    def sample(step: float, wide: bool) -> list[Tensor]:
+        return [each.double() for each in program.gradient_nearby(ahead, step, wide, is_random)]
+
+    found = limit(program, sample)
     return None if found is None else [each.to(leaf) for each, leaf in zip(found, program.leaves, strict=True)]
 
 

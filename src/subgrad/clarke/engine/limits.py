@@ -42,7 +42,7 @@ class Limit:
         is_hidden = not trusts and bool(self.expected) and has_near_kinks(self.program, self.expected)
         gradient = None if trusts or is_hidden else self._of_torch(ahead)
         if gradient is None:
-            gradient = None if is_hidden else gradient_limit(self.program, ahead)
+            gradient = None if is_hidden else gradient_limit(self.program, ahead, self.is_random)
             if gradient is None or not (trusts or self._is_limit(gradient, ahead)):
                 raise as_refusal(self.error, self.program) from self.error
         slope = product_of(gradient, ahead)

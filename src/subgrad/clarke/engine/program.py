@@ -324,14 +324,14 @@ class Program:
         with running(current), Watch(current):
             yield
 
-    def gradient_nearby(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
-        """Torch's own gradient a little further on."""
+    def gradient_nearby(self, direction: Vector, step: float, wide: bool, is_random: bool = False) -> list[Tensor]:
+        """Torch's own gradient a little further on; in a random direction that is a point like any other."""
         leaves = [leaf.requires_grad_() for leaf in self._moved_leaves(direction, step, wide)]
         self.rewind()
         standing = self._standing_in(leaves, wide)
         with torch.enable_grad(), Scope(_TORCH), eager(), self._sparing(), self._beside(), standing:
             value = self._run([leaf.clone() for leaf in leaves] if self.copied else leaves)[0]
-        found = self.gradient_of(value, leaves)
+        found = self.gradient_of(value, leaves, is_anywhere=is_random and step != 0)
         return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
 
     def _moved_leaves(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
@@ -357,12 +357,14 @@ class Program:
         current.finish()
         return self.gradient_of(value, leaves), value.detach()
 
-    def gradient_of(self, value: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    def gradient_of(
+        self, value: Tensor, leaves: Sequence[Tensor], is_anywhere: bool = False
+    ) -> tuple[Tensor | None, ...]:
         """What reverse mode makes of one run."""
         if not value.requires_grad:
             return tuple(None for _ in leaves)
         if self.spares_dead:
-            spare_dead_entries(value)
+            spare_dead_entries(value, is_anywhere)
         ones = None if value.is_floating_point() else torch.ones_like(value)  # which torch assumes for real numbers
         try:
             found = torch.autograd.grad(value, leaves, ones, allow_unused=True)

@@ -1,4 +1,4 @@
-"""Functions that jump at matrices of deficient rank, or whose gradient in torch is that of another function there.
+"""Functions that jump at matrices of deficient rank, or whose gradient in torch is that of another function in places.
 
 No kink of the table is met, so that nothing would be held against values.
 """
@@ -14,6 +14,8 @@ from torch import Tensor
 from subgrad.clarke.engine.duals import values
 from subgrad.clarke.engine.passes import Look
 from subgrad.clarke.functions.cut_derivatives import Handler, is_differentiated, name_of
+
+LEAST_PRODUCT = 1e-12  # of a probability and its complement, by which torch divides
 
 
 def _may_turn(A: Tensor) -> bool:  # noqa: N803
@@ -34,6 +36,11 @@ def _is_singular(A: Tensor) -> bool:  # noqa: N803
 def _are_short(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> bool:
     """Whether norms are cut off, where torch keeps their derivative."""
     return any(bool((torch.linalg.vector_norm(each, dim=dim) <= eps).any()) for each in (x1, x2))
+
+
+def _are_certain(input: Tensor) -> bool:
+    """Whether torch divides by less than the product of a probability and its complement, or cuts its logarithm."""
+    return bool((input * (1 - input) <= LEAST_PRODUCT).any())
 
 
 def where(is_degenerate: Callable[..., bool], names: tuple[str, ...], given: int) -> Handler:
@@ -58,5 +65,6 @@ DEGENERATE: dict[str, Handler] = {
     **dict.fromkeys(("qr", "linalg_qr"), where(_may_turn, ("A",), 1)),
     **dict.fromkeys(("pinverse", "linalg_pinv"), where(_is_deficient, ("A",), 1)),
     **dict.fromkeys(("det", "linalg_det"), where(_is_singular, ("A",), 1)),
+    "binary_cross_entropy": where(_are_certain, ("input",), 1),
     "cosine_similarity": where(_are_short, ("x1", "x2", "dim", "eps"), 2),
 }

@@ -773,6 +773,18 @@ struct Met {
   bool is_plain, is_differentiated = false;
 };
 
+// A product with a finite number, or a quotient by one that is not 0: whatever strong zeros would spare is finite.
+bool is_by_number(const OperatorHandle& op, c10::ArrayRef<IValue> args) {
+  const std::string& name = op.operator_name().name;
+  const bool divides = name == "aten::div" || name == "aten::div_";
+  if (!divides && name != "aten::mul" && name != "aten::mul_") return false;
+  if (!args[1].isTensor()) return false;
+  const Tensor& other = args[1].toTensor();
+  if (!other.unsafeGetTensorImpl()->is_wrapped_number() || other.is_complex()) return false;
+  const double number = other.item().toDouble();
+  return std::isfinite(number) && (!divides || number != 0);
+}
+
 // The convention in force here, as `apply.scopes` has it.
 class Conventions {
  public:
@@ -857,6 +869,9 @@ class FastPath {
     const Met met(keys, args);
     if (!met.is_plain || !is_on || is_left_to_passes()) return (*in_python_)(keys, stack);
     if (!met.is_differentiated) return (*torchs_own_)(keys, stack);
+    if (planner_.is_none()) {  // an operator without kinks, whose gradient may need strong zeros
+      return is_by_number(op_, args) ? (*torchs_own_)(keys, stack) : (*in_python_)(keys, stack);
+    }
     auto answer = recalled(args);
     if (!answer) answer = asked(args);
     if (!answer || !is_answered(*answer, keys, stack)) (*in_python_)(keys, stack);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import nan
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from subgrad.apply.call import Call, Originals
 from subgrad.apply.native import Native
 from subgrad.apply.operators import Operator
 from subgrad.apply.plan import Plan
-from subgrad.apply.strong_zero.table import reaches
+from subgrad.apply.strong_zero.table import has_finite_slope, reaches
 from subgrad.apply.torch_compile.guards import is_compiling
 from subgrad.conventions import Convention
 from subgrad.kernels import cuda_bitmask
@@ -28,6 +28,8 @@ from subgrad.kernels.native.build import built
 from subgrad.kernels.piecewise import CLAMPS as VALUES_OF_CLAMPS
 from subgrad.kernels.piecewise import rows_between
 from subgrad.kernels.zero_one_mask import masked
+from subgrad.kinks.overloads import overload
+from subgrad.torch_internals.dispatcher import schema_of
 
 KEYS = ("AutogradCPU", "AutogradCUDA")
 # Max-pooling with indices is answered on the CPU alone, where torch's own composites call it.
@@ -63,6 +65,25 @@ def _forms(op: Operator, key: str) -> tuple[str, ...]:
     if key == "AutogradCUDA":
         return tuple(form for form in POOLINGS[op.op] if form != "max_pool1d")
     return (op.op, *POOLINGS[op.op])
+
+
+def paths_around_python(key: str, forms: Iterable[str]) -> dict[str, Callable[[], None]]:
+    """What lies over kernels that do something where they are differentiated alone: elsewhere no Python runs."""
+    module = built() if key in KEYS else None
+    if module is None:
+        return {}
+    made = {}
+    for form in forms:
+        arguments = schema_of(overload(form)).arguments
+        # The paths look at tensors, and not into lists of them.
+        if str(arguments[0].type) == "Tensor" and not any("Tensor[]" in str(each.type) for each in arguments):
+            name, _, kind = form.partition(".")
+            made[form] = module.FastPath(f"aten::{name}", kind, key, False, False, None).cover
+    return made
+
+
+def may_need_strong_zeros(op: Operator, args: Sequence[Any]) -> bool:
+    return op.base_name in reaches() and not has_finite_slope(op.base_name, args)
 
 
 def forget() -> None:
@@ -105,7 +126,7 @@ class Planner:
         path, sizes = self.beside[self.form], Bounds.of(args[0])
         if not convention.interferes:
             return path.torchs_own(0, sys.maxsize)
-        if not self.op.slopes_are_numbers or (convention.strong_zero and self.op.base_name in reaches()):
+        if not self.op.slopes_are_numbers or (convention.strong_zero and may_need_strong_zeros(self.op, args)):
             return path.in_python(0, sys.maxsize)
         call = Call(self.op, self.form, self.originals, convention, None, args, {})
         _, plan, number, run = executors.find(call)
