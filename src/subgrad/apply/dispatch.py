@@ -114,7 +114,8 @@ def _give_back() -> None:
 
     Who enters a convention again has them registered again, and what was compiled meanwhile compiled once more. They
     stay where graphs have a guard that says "none in force", since those could not be told apart from others; where
-    another thread may be about to call one; and where derivatives of higher order need them, as with strong zeros.
+    another thread may be about to call one; where derivatives of higher order need them, as with strong zeros; and where
+    the C++ part lies over them, for good.
     """
     global _idle, _library, _patience
     _idle = iter(range(_patience))
