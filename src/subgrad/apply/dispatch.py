@@ -49,6 +49,9 @@ OPERATORS = tuple(operator(op) for op in dict.fromkeys((*KINKS.entrywise, *REPAI
 # Those that are not torch's, and their own kernels by key.
 ADDED: dict[Operator, dict[str, Callable[..., Any]]] = {}
 
+Needs = dict[int, tuple[bool, Convention]]  # whether conventions need a kernel, by their `id`
+MOST = 1024  # conventions that are remembered
+
 # What is registered, by key and overload; who covers it calls it back. Asked for, torch would return whoever covers it.
 REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
 _library: torch.library.Library | None = None
@@ -58,7 +61,7 @@ _strong_zeros: set[str] = set()  # the operators without kinks that have kernels
 _fronts: dict[str, dict[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
 # The conventions with all they need; None once everything but norms is registered.
 _served: set[Convention | None] = set()
-_needs: list[dict[int, tuple[bool, Convention]]] = []  # for each kernel whether a convention needs it, by its `id`
+_needs: list[Needs] = []  # for each kernel
 _lock = threading.Lock()
 
 # To register them takes as long as many thousand calls of them that do nothing, and who comes back once comes back.
@@ -93,7 +96,7 @@ def install(convention: Convention | None = None) -> None:
         _install_strong_zeros()
     with _lock:
         if convention is not None and not _is_lacking(convention):
-            if len(_served) < 1024:
+            if len(_served) < MOST:
                 _served.add(convention)
             return
         wanted = (convention, None) if REGISTERED else (convention,)
@@ -114,8 +117,8 @@ def _give_back() -> None:
 
     Who enters a convention again has them registered again, and what was compiled meanwhile compiled once more. They
     stay where graphs have a guard that says "none in force", since those could not be told apart from others; where
-    another thread may be about to call one; where derivatives of higher order need them, as with strong zeros; and where
-    the C++ part lies over them, for good.
+    another thread may be about to call one; where derivatives of higher order need them, as with strong zeros; and
+    where the C++ part lies over them, for good.
     """
     global _idle, _library, _patience
     _idle = iter(range(_patience))
@@ -289,7 +292,7 @@ def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
     """The kernel of one form: torch's own unless a convention in force needs another, and something a derivative."""
     originals = _originals[key]
     torchs_own = originals[form]
-    needs: dict[int, tuple[bool, Convention]] = {}
+    needs: Needs = {}
     _needs.append(needs)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -302,14 +305,19 @@ def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
             if next(_idle, None) is None:
                 _give_back()
             return torchs_own(keyset, *args, **kwargs)
-        known = needs.get(id(convention))
-        if known is None:
-            known = needs[id(convention)] = _is_needed(op, key, convention), convention
+        known = needs.get(id(convention)) or _learned(needs, op, key, convention)
         if not known[0] or not guards.is_differentiated(args):
             return torchs_own(keyset, *args, **kwargs)
         return executors.run(Call(op, form, originals, convention, keyset, args, kwargs))
 
     return kernel
+
+
+def _learned(needs: Needs, op: Operator, key: str, convention: Convention) -> tuple[bool, Convention]:
+    """Whether a convention needs a kernel, from now on remembered."""
+    if len(needs) >= MOST:
+        needs.clear()
+    return needs.setdefault(id(convention), (_is_needed(op, key, convention), convention))
 
 
 def _kernel_without_indices(op: Operator, form: str, key: str) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ class Scope:
                 "in force where they run. Put `with subgrad.use(...):` around the call of the exported program."
             )
         warn_if_recorded(self.convention)
-        for prepare in before_entered:
+        for prepare in before_entered if self.convention.interferes else ():
             prepare(self.convention)
         _put((*_entered(), Entered(self)))
         return self.convention
