@@ -16,8 +16,12 @@ from torch import Tensor
 
 
 @cache
-def _is_only_device() -> bool:
+def _is_only_one() -> bool:
     return torch.cuda.device_count() == 1
+
+
+def _is_current(device: int) -> bool:
+    return _is_only_one() or torch.cuda.current_device() == device
 
 
 @lru_cache(maxsize=1)
@@ -79,8 +83,7 @@ class Launch:
         pointers = 0
         for tensor in tensors:
             pointers |= tensor.data_ptr()
-        is_here = _is_only_device() or torch.cuda.current_device() == self.device
-        if self.run is not None and not pointers % 16 and is_here:
+        if self.run is not None and not pointers % 16 and _is_current(self.device):
             self.run(*tensors, *self.rest)
             return
         launch(self.name, self.programs, tensors, self.numbers, self.constants, self.warps)
