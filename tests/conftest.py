@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 # The workers share the cores: threads that wait must not keep one busy, which they do unless told before torch loads
-# them, and pools of compilers would only wait for each other.
+# them, and pools of compilers would only wait for each other. The instructions that the processor says it has need no
+# program that tries them, which Inductor would compile for five seconds in every process and folder of its cache.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 import json
 from collections import Counter
@@ -15,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import may_differ
 import pytest
 import tested
 import torch
@@ -28,7 +31,14 @@ def nothing_left_in_force() -> Iterator[None]:
     assert subgrad.active() == subgrad.Convention("torch")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("may_differ") and may_differ.is_left_out(collection_path) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("may_differ"):
+        items[:], left_out = may_differ.split(items)
+        config.hook.pytest_deselected(items=left_out)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if not torch.cuda.is_available():
         for item in items:
@@ -38,6 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tested", type=Path, metavar="FILE", help="where to keep what ran, what was skipped and why")
+    parser.addoption(
+        "--may-differ", action="store_true", help="leave out what cannot differ on another version of torch"
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:

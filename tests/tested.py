@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import may_differ
+
 STARTED = time.monotonic()
 
 
@@ -27,6 +29,7 @@ def account(reporter: Any, config: Any, status: int) -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "native": build.is_used(),
+        "left out": may_differ.shown() if config.option.may_differ else {},
         "chosen": _chosen(config.option, config.args if config.args != config.getini("testpaths") else []),
         "seconds": time.monotonic() - STARTED,
         "status": int(status),
@@ -59,6 +62,8 @@ def shown(run: dict[str, Any]) -> Iterator[str]:
         yield f"  FAILED {name}"
     if run["status"] and not run["failed"]:
         yield f"  FAILED: pytest ended with {run['status']}"
+    for reason, names in run["left out"].items():
+        yield f"  left to the newest torch: {reason}: {names}"
     for kind in ("expected to fail", "skipped"):
         for reason, number in sorted(run[kind].items(), key=lambda item: -item[1]):
             yield f"{number:8,} {kind}: {reason}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from added_rows import taken_out_again
+from fresh import COMPILER, run_fresh
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
@@ -468,5 +467,5 @@ import subgrad.functional
 )
 def test_it_can_be_added_at_any_time(before: str, after: str) -> None:
     script = IN_FORCE.format(before=before, after=after)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    done = run_fresh(script, imported=COMPILER)
     assert done.stdout.splitlines() == ["{0.0} {0.0}", "{0.5} {0.5}"], done.stderr

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fresh import run_fresh
 from torch._subclasses import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
@@ -196,9 +193,8 @@ print(json.dumps(found))
 
 
 def run(operator: str, column: str) -> list[list[Any]]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1])}
-    program = PROGRAM.format(operator=operator, column=column)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    done = run_fresh(PROGRAM.format(operator=operator, column=column))
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

@@ -107,6 +107,7 @@ def _tree(source: str) -> str:
     return ast.dump(ast.parse(source))
 
 
+@cache
 def chosen(folder: Path, number: int, seed: int = 0) -> list[Mutant]:
     """So many, evenly over files and kinds, in an order that does not depend on how many."""
     first, later = (_drawn(folder, files, number, Random(seed)) for files in (RULES, LATER))

@@ -1,4 +1,4 @@
-"""The command line as users meet it: every command here is a process of its own."""
+"""The command line as users meet it: every command here is a process of its own, if not always a new interpreter."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from fresh import run_fresh
 
 import subgrad
 import subgrad.survey
@@ -34,7 +35,9 @@ def python(*arguments: str, cwd: Path | None = None) -> Done:
 
 
 def command(*arguments: str, cwd: Path | None = None) -> Done:
-    return python("-m", "subgrad", *arguments, cwd=cwd)
+    """What `python -m subgrad` does, in a process that need not import torch again."""
+    program = f"import os, runpy; os.chdir({str(cwd or '.')!r}); runpy.run_module('subgrad', None, '__main__', True)"
+    return run_fresh(program, *arguments, warn="default")
 
 
 def refuse(constant: str) -> None:
@@ -269,7 +272,7 @@ ENDINGS = {
 def ending(request: pytest.FixtureRequest, folder: Path) -> Ending:
     source, expected = ENDINGS[request.param]
     (folder / "ending.py").write_text(source)
-    return Ending(expected, python("ending.py", cwd=folder), command("run", "ending.py", cwd=folder))
+    return Ending(expected, python("ending.py", cwd=folder), python("-m", "subgrad", "run", "ending.py", cwd=folder))
 
 
 class TestRunEnds:

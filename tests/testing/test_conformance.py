@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from recorded_frameworks import answers
 from torch import Tensor
 
 import subgrad
+from subgrad.conventions import RULES
+from subgrad.kinks.frameworks import FRAMEWORKS, LEFT_TO_TORCH
 from subgrad.kinks.overloads import overload
+from subgrad.survey.frameworks import cases as survey_cases
 from subgrad.testing import conformance_pack as pack
 from subgrad.testing.conformance_pack import Case, cases, conformance, conventions
 from subgrad.torch_internals import versions
@@ -176,6 +181,36 @@ def test_the_pack_holds_every_operator_with_a_choice_but_those_left_out() -> Non
     left_out = {"fractional_max_pool2d", "fractional_max_pool3d", "embedding_bag", "segment_reduce"}
     spectra = {"linalg_svdvals", "linalg_eigvalsh"}
     assert {case.operator for case in cases()} == kinked - left_out - spectra
+
+
+def test_the_pack_holds_every_convention_but_the_installed_torch() -> None:
+    """A new convention has no column until scripts/conformance_pack.py is run again."""
+    assert set(conventions()) == {name for name in RULES if not subgrad.Convention(name).surrogate} - {"torch"}
+    given = Counter(name for case in cases() for name in case.gradients)
+    assert all(given[name] > 50 for name in conventions()), given
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_a_framework_returned_passes_its_own_column_but_for_what_is_listed(framework: str) -> None:
+    recorded = {_key(case): found for case, found in zip(survey_cases(), answers(framework).cases, strict=True)}
+
+    def run(case: Case) -> Any:
+        returned = next(iter(recorded[_key(vars(case))].values()), None)
+        if returned is None or returned.reverse is None:
+            raise NotImplementedError
+        return case.value, returned.reverse
+
+    found = conformance(run, framework)
+    assert not found.died
+    wrong = {failure.case.operator for failure in found.failures if not failure.is_beyond}
+    assert wrong <= set(LEFT_TO_TORCH[framework]), str(found)
+    judged = {case.operator for case in cases() if framework in case.gradients} - set(found.lacking)
+    assert len(judged) >= 30
+    assert {name for name in judged if framework not in found.agrees[name]} == wrong
+
+
+def _key(case: Mapping[str, Any]) -> str:
+    return repr((case["overload"], case["arguments"]))
 
 
 def test_a_case_reads_as_its_call() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from fresh import run_fresh
 from torch import Tensor
 
 from subgrad.testing import FoundKink, find_kinks
@@ -114,4 +113,5 @@ def test_without_hypothesis_the_command_that_brings_it_is_named() -> None:
         "    else:\n"
         "        raise AssertionError\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    done = run_fresh(program)
+    assert done.returncode == 0, done.stderr

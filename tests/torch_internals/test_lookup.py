@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import resolve_bases
 from typing import Any
 
 import pytest
 import torch
+from fresh import run_fresh
 
-import subgrad
 from subgrad.torch_internals import autograd, dispatcher, dynamo, settings, tensors, tracing, transforms, versions
 from subgrad.torch_internals.lookup import (
     NAMES,
@@ -140,9 +136,9 @@ for use in {uses}:
 
 def test_a_torch_that_lacks_names_is_imported_and_used_where_they_are_not_needed() -> None:
     deleted = "; ".join(f"del {name}" for name in LACKING)
-    environment = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1])}
     program = PROGRAM.format(deleted=deleted, uses=list(LACKING.values()))
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    done = run_fresh(program)
+    assert done.returncode == 0, done.stderr
     right, smooth, *errors = done.stdout.splitlines()
     assert (right, smooth) == ("[1.0, 1.0]", "1.0")
     for name, error in zip(LACKING, errors, strict=True):
@@ -150,8 +146,7 @@ def test_a_torch_that_lacks_names_is_imported_and_used_where_they_are_not_needed
 
 
 def test_a_torch_that_lacks_what_our_autograd_functions_are_made_of_is_named_at_import() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1])}
     program = "import torch; del torch.autograd.function._SingleLevelFunction; import subgrad"
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    done = run_fresh(program)
     assert done.returncode != 0
     assert f"torch {torch.__version__} has no torch.autograd.function._SingleLevelFunction" in done.stderr
