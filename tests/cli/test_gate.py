@@ -90,8 +90,8 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_change_fails_with_one_line_that_says_where_and_how_much(capsys: pytest.CaptureFixture[str]) -> None:
     assert audit("--fail-on-change", "train.py") == 3
     assert last_line(capsys) == (
-        f"subgrad: exit code 3: model.py:{CLAMP}: `clamp`: going from torch-2.13 to torch-2.14 changes the gradients "
-        "of 1 of 1 parameter by 150.0% of their norm, 3 entries change sign."
+        f"subgrad: exit code 3: model.py:{CLAMP}: `clamp`: going from torch-2.13 to torch-2.14 changes 1 of 1 "
+        "gradient, by 150.0% of its norm, 3 entries change sign."
     )
 
 
@@ -99,7 +99,7 @@ def test_one_entry_that_changes_its_sign_is_counted_as_one(folder: Path, capsys:
     script = (folder / "train.py").read_text()
     (folder / "train.py").write_text(script.replace("torch.zeros(3, ", "torch.tensor([0.0, 1.0, -1.0], "))
     assert audit("--fail-on-change", "train.py") == 3
-    assert last_line(capsys).endswith("of their norm, 1 entry changes sign.")
+    assert last_line(capsys).endswith("of its norm, 1 entry changes sign.")
 
 
 def test_the_process_ends_with_that_exit_code(folder: Path) -> None:

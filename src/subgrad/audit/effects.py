@@ -99,8 +99,7 @@ class Effect:
         return f"{self._difference(changed)} {not_seen(self.unseen)}".rstrip()
 
     def _difference(self, changed: int) -> str:
-        number = f"{changed:,} of {plural(len(self.changes), 'parameter')}"
-        sentence = f"{_going(self.before, self.after)} changes the gradients of {number}"
+        sentence = f"{_going(self.before, self.after)} {changes(changed, len(self.changes), self.relative)}"
         if not self.causes:
             return f"{sentence}{self._said()}. Backward is not deterministic here: some of that may be its own."
         return f"{sentence}, all because of {listed(self.causes)}{self._said()}. {self.pin}"
@@ -141,6 +140,13 @@ def _going(before: str, after: str) -> str:
         old, new = (found[1] for found in versions if found)
         return f"Upgrading from torch {old} to {new}"
     return f"Going from {before} to {after}"
+
+
+def changes(changed: int, among: int, relative: float | None) -> str:
+    """How many gradients, one for each parameter, and by how much of the norm of all of them."""
+    of = "its" if among == 1 else "their"
+    said = f"changes {changed:,} of {plural(among, 'gradient')}"
+    return f"{said}, {size(relative)}" if relative is None else f"{said}, by {size(relative)} of {of} norm"
 
 
 def size(relative: float | None) -> str:
