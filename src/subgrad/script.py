@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 
@@ -27,12 +27,18 @@ class _NotFound(ImportError):  # noqa: N818
     """There is no such module to run."""
 
 
-def run_program(given: Sequence[str], is_module: bool = False, command: str = "run") -> int:
+def run_program(
+    given: Sequence[str],
+    is_module: bool = False,
+    command: str = "run",
+    before_error: Callable[[], None] = lambda: None,
+) -> int:
     """Run a script or module to its end in this process; the exit code is returned, ``SystemExit`` passes.
 
     Args:
         given: its path or name, and its own arguments.
         command: of ours, for messages.
+        before_error: called before anything is printed of an error.
     """
     name, *arguments = given
     try:
@@ -46,6 +52,7 @@ def run_program(given: Sequence[str], is_module: bool = False, command: str = "r
     except SystemExit:
         raise
     except BaseException as error:
+        before_error()
         return _ended_by(error, command)
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=program.path, __builtins__=builtins, __spec__=program.spec, __cached__=None)
@@ -59,6 +66,7 @@ def run_program(given: Sequence[str], is_module: bool = False, command: str = "r
     except SystemExit:
         raise
     except BaseException as error:
+        before_error()
         return _ended_by(error, command)
     return 0
 

@@ -396,7 +396,7 @@ def test_an_annotation_is_at_the_line_of_the_repository(folder: Path, capsys: py
     properties = dict(each.split("=") for each in found["properties"].split(","))
     assert properties == {"file": "odd%2C 50%25%3Anames/model.py", "line": str(CLAMP), "title": "subgrad"}
     assert found["message"].startswith("`clamp`: going from torch-2.13 to torch-2.14 changes")
-    assert "150.0%25 of their norm" in found["message"]
+    assert "150.0%25 of its norm" in found["message"]
 
 
 @pytest.mark.parametrize("where", ["site-packages", "outside"])
@@ -461,8 +461,8 @@ def test_ranks_are_judged_together(
         ("--fail-on-change --tolerance -1", "'-1' is no number from 0 on, as 0.01 for one percent"),
         ("--fail-on-change --tolerance nan", "'nan' is no number from 0 on"),
         ("--tolerance 0.1", "--tolerance is how much gradients may change: add --fail-on-change or --baseline FILE"),
-        ("--sarif out.sarif", "--sarif shows lines on which gradients depend: add --fail-on-change"),
-        ("--github", "--github shows lines on which gradients depend: add --fail-on-change"),
+        ("--no-compare --sarif out.sarif", "--sarif shows lines on which gradients depend: add --fail-on-change"),
+        ("--no-compare --github", "--github shows lines on which gradients depend: add --fail-on-change"),
         ("--fail-on-change --sarif none/such.sarif", "cannot be written"),
     ],
 )  # fmt: skip

@@ -34,8 +34,9 @@ def add(commands: Any) -> None:
         commands,
         "audit",
         "an unchanged script or module, watched: which of its lines land on kinks",
-        "Run a script or module as python does, and say which of its lines land on kinks, how often, and what the change "
-        f"from {COMPARED[0]} to {COMPARED[1]} does to its gradients. Losses, gradients and weights stay what they are.",
+        "Run a script or module as python does, and say which of its lines land on kinks, how often, and what the "
+        f"change from {COMPARED[0]} to {COMPARED[1]} does to its gradients. Losses, gradients and weights stay what "
+        "they are.",
         "subgrad audit train.py --epochs 1",
         "subgrad audit --compare torch jax --every 1 -m package.train",
         "subgrad audit --nonfinite train.py",
@@ -137,7 +138,7 @@ def _audit(options: argparse.Namespace) -> int:
     stopped: SystemExit | None = None
     try:
         with looked_at(session) if gate.nonfinite else nullcontext(), session:
-            own: Any = run_program(options.program, options.is_module, command="audit")
+            own: Any = run_program(options.program, options.is_module, "audit", before_error=_clear)
     except SystemExit as asked:
         stopped, own = asked, asked.code
     finally:  # however the script ended: what was recorded is kept

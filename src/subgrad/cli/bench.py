@@ -30,8 +30,8 @@ def add(commands: Any) -> None:
         commands,
         "bench",
         "speed and memory against torch, side by side in one run",
-        "Measure the forward, the backward and the memory of operators under a convention against torch's own, by turns "
-        "and in processes of their own, and hold both against what a copy of as many entries takes.",
+        "Measure the forward, the backward and the memory of operators under a convention against torch's own, by "
+        "turns and in processes of their own, and hold both against what a copy of as many entries takes.",
         "subgrad bench --rows clamp relu --sizes 1048576 --repeats 8",
         "subgrad bench --device cuda --dtypes bfloat16,float32 --sizes 268435456 --json record.json",
     )

@@ -16,8 +16,8 @@ def add(commands: Any) -> None:
         commands,
         "build",
         "compile what answers small calls without Python, once for the installed torch",
-        "Compile the part in C++ for the installed torch, which takes half a minute and a C++ compiler. Gradients are the "
-        "same without it; small calls are slower. SUBGRAD_FRONT=never keeps a process from using it.",
+        "Compile the part in C++ for the installed torch, which takes half a minute and a C++ compiler. Gradients are "
+        "the same without it; small calls are slower. SUBGRAD_FRONT=never keeps a process from using it.",
         "subgrad build",
         "CXX=clang++ subgrad build",
     )

@@ -24,8 +24,9 @@ def add(commands: Any) -> None:
         commands,
         "survey",
         "what the installed torch returns at every kink, and whether that keeps its rule",
-        "Measure what the installed torch returns at every kink of every operator, in forward and reverse mode, and hold it "
-        "against torch's documented rule; or hold two conventions, versions of torch or frameworks against each other.",
+        "Measure what the installed torch returns at every kink of every operator, in forward and reverse mode, and "
+        "hold it against torch's documented rule; or hold two conventions, versions of torch or frameworks against "
+        "each other.",
         "subgrad survey clamp relu",
         "subgrad survey --diff torch-2.13 torch-2.14",
         "subgrad survey --frameworks torch,jax --html atlas.html",
