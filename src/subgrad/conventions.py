@@ -225,6 +225,16 @@ def convention(like: str | Convention, *, strong_zero: bool = False) -> Conventi
     return _EQUAL.setdefault(made, made)
 
 
+def several(name: str, given: Iterable[str | Convention], least: int = 2) -> tuple[Convention, ...]:
+    """The conventions that an argument of some name lists."""
+    chosen = () if isinstance(given, str | Convention) else tuple(convention(each) for each in given)
+    if isinstance(given, str | Convention) or 0 < len(chosen) < least:
+        number = {1: "a list of conventions", 2: "two conventions or more"}[least]
+        shown = str(given) if isinstance(given, str | Convention) else list(map(str, chosen))
+        raise ValueError(f"{name}={shown!r}: give {number}, as in {name}=['torch-2.13', 'torch-2.14'].")
+    return chosen
+
+
 def _rule_name(name: object) -> str:
     if isinstance(name, str) and name in SAME_VERSIONS:
         return SAME_VERSIONS[name]

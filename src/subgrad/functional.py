@@ -93,3 +93,7 @@ if TYPE_CHECKING:
 _GOVERNED = dict.fromkeys(kink.name for kink in KINKS if is_torchs(kink.op) and not isinstance(kink.set, Jump))
 __all__ = [*_GOVERNED, "clip", "absolute"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
 globals().update({name: _spelling(name) for name in __all__})
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

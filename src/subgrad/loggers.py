@@ -10,6 +10,7 @@ from typing import Any
 from subgrad.audit import Audit, Session, audit
 from subgrad.extras import needed
 
+__all__ = ["lightning", "tensorboard", "transformers", "wandb"]
 PREFIX = "subgrad"
 
 
@@ -154,3 +155,7 @@ def transformers(html: str | Path | None = None, **settings: Any) -> Any:
             self._kept.end()
 
     return KinkAudit()
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -174,7 +174,7 @@ def test_the_first_convention_is_held_against_each_of_the_others() -> None:
 
 
 def test_fewer_than_two_conventions_are_refused() -> None:
-    with pytest.raises(ValueError, match="give two or more"):
+    with pytest.raises(ValueError, match="give two conventions or more"):
         subgrad.compare(lambda: torch.zeros(()), [], ["torch"])
     with pytest.raises(ValueError, match="give two conventions or more"):
         subgrad.audit(compare=["torch"])

@@ -30,6 +30,9 @@ class Change:
     broken: int = 0
     mended: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.parameter}: {self.differ:,} of {plural(self.entries, 'entry', 'entries')}, {size(self.relative)}"
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -46,6 +49,9 @@ class Cause:
     flips: int
     alone: bool = True
     relative: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.site} (`{self.operator}`): {size(self.relative)} of the norm of the gradients"
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,9 @@ class Effect:
     @property
     def flips(self) -> int:
         return sum(change.flips for change in self.changes)
+
+    def __str__(self) -> str:
+        return self.verdict
 
     @property
     def first(self) -> Cause | None:

@@ -52,6 +52,9 @@ class Kink:
         """Where the kink is, in words of the operator's arguments."""
         return f"self == {self.at}" if isinstance(self.set, Slopes) else self.at
 
+    def __str__(self) -> str:
+        return f"{self.op} at {self.place}: {self.set}"
+
     @property
     def words(self) -> str:
         """The place as people would say it, where it is more than a comparison."""
@@ -192,7 +195,7 @@ class Table:
         return tuple(kink for kink in self if kink.op == op)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} kinks of {len(self.names)} operators: {', '.join(self.names)}>"
+        return f"<{len(self)} kinks of {len(self.names)} operators, from {self.names[0]} to {self.names[-1]}>"
 
 
 def unknown(kind: str, name: object, known: list[str]) -> str:
