@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def framework_element(spot: Spot, framework: str) -> Element | None:
     if isinstance(spot.set, Joint):
         return LEAST if picked == "least" else OTHERS.get(picked)
     if isinstance(picked, Mapping):
-        return picked
+        return cast("Mapping[str, float]", picked)
     if isinstance(spot.set, Ties):
         return spot.set.share(picked)
     if isinstance(spot.set, Slopes) and picked == "sum":
@@ -269,6 +269,5 @@ def _outside(choice: float, spot: Spot) -> str:
     )
 
 
-_NAMED = {name: Convention(name) for name in RULES}
-_NAMED |= {name: _NAMED[same] for name, same in SAME_VERSIONS.items()}
+_NAMED = {name: Convention(SAME_VERSIONS.get(name, name)) for name in NAMES}
 _EQUAL: dict[Convention, Convention] = {each: each for each in _NAMED.values()}

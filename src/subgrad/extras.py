@@ -5,7 +5,7 @@ It names packages, as the extras in pyproject.toml do, and not the extras: there
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 EXTRAS = {
@@ -24,7 +24,7 @@ def missing(what: str, package: str) -> str:
 
 
 @contextmanager
-def needed(what: str, package: str) -> Iterator[None]:
+def needed(what: str, package: str) -> Generator[None]:
     """Around the import of such a package.
 
     Raises:

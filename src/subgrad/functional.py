@@ -34,7 +34,7 @@ def _torch_function(name: str) -> Callable[..., Any]:
     return next(getattr(home, each) for home, each in homes if hasattr(home, each))
 
 
-@torch.compiler.allow_in_graph
+@torch.compiler.allow_in_graph  # pyright: ignore[reportUnknownMemberType]
 def _call(name: str, like: str | Convention, *args: Any, **kwargs: Any) -> Tensor:
     """Run a torch function under a convention of its own; a single node of compiled graphs."""
     chosen = as_convention(like)

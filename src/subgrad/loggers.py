@@ -63,7 +63,8 @@ class _Kept:
         self.last: dict[str, float] = {}
 
     def begin(self, model: Any) -> None:
-        self.session = audit(model, **{**self.settings, "listeners": [*self.settings.get("listeners", ()), self._keep]})
+        settings: dict[str, Any] = {**self.settings, "listeners": [*self.settings.get("listeners", ()), self._keep]}
+        self.session = audit(model, **settings)
         self.session.__enter__()
 
     def end(self) -> None:

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from typing import Any, cast
 
 INTERRUPTED = 130  # as of what a shell has interrupted
 
@@ -84,10 +85,10 @@ def _module(name: str, arguments: list[str]) -> Program:
     sys.argv = ["-m", *arguments]  # as packages see it that are imported on the way
     _look_first_in(os.getcwd())
     # Which pdb and trace of Python's own library ask as well. A package is its module __main__.
-    _, spec, code = runpy._get_module_details(name, _NotFound)  # type: ignore[attr-defined]
-    path = spec.origin
-    sys.argv[0] = path
-    return Program(path, code, spec)
+    found: Any = runpy._get_module_details(name, _NotFound)  # type: ignore[attr-defined]
+    _, spec, code = cast("tuple[str, ModuleSpec, types.CodeType]", found)
+    sys.argv[0] = spec.origin or name
+    return Program(sys.argv[0], code, spec)
 
 
 def _look_first_in(folder: str) -> None:

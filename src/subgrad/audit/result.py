@@ -218,7 +218,7 @@ class Audit:
         return audit_text.text(self)
 
     def __repr__(self) -> str:
-        said = []
+        said: list[str] = []
         if self.every:
             said += [f"{plural(self.hits, 'hit')} at {plural(len(self.rows), 'kink')} in {len(self.recorded)} of them"]
             said += [plural(len(self.effects), "comparison")]

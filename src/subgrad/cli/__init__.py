@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = " ".join(("subgrad", *given[:1]))
     try:
-        options = with_program(_parser(), given, argparse.Namespace(line=shlex.join(("subgrad", *given))))
+        options = _parsed(given)
         found = options.command(options)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read has enough, as `head` has
@@ -35,6 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: interrupted", file=sys.stderr)
         return INTERRUPTED
     return found
+
+
+def _parsed(given: list[str]) -> argparse.Namespace:
+    """The options, with torch loaded, which says where there is no NumPy what none of these commands needs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Failed to initialize NumPy")
+        options = with_program(_parser(), given, argparse.Namespace(line=shlex.join(("subgrad", *given))))
+        import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    return options
 
 
 def _parser() -> Parser:

@@ -6,6 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from subgrad.cli import arguments
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def write(
     options: argparse.Namespace,
     asked: Callable[[argparse.Namespace, Sequence[str]], Iterable[Answers]],
-    watched: Callable[[list[Place], argparse.Namespace], Iterable[Place]],
+    watched: Callable[..., Iterable[Place]],
 ) -> int:
     """Write the page.
 
@@ -42,7 +43,7 @@ def write(
             print(f"subgrad survey: {not_measured(each)}", file=sys.stderr)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says of some operators that they are new, or old
-        made = atlas(answers, operators, lambda places: watched(places, options))
+        made = atlas(answers, operators, partial(watched, options=options))
     arguments.write(options.html, page(made).encode())
     print(f"{options.html}: {count(len(made.spots), 'place')} of {count(len(made.operations), 'operation')}")
     return 1 if made.failed else 0

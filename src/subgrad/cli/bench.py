@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subgrad.cli.arguments import file, new_command, takes_convention, whole, write
+from subgrad.cli.arguments import Parser, file, new_command, takes_convention, whole, write
 from subgrad.extras import missing
 
 if TYPE_CHECKING:
@@ -167,13 +167,14 @@ def _print(record: Benchmark) -> None:
 def _measured(options: argparse.Namespace) -> Benchmark:
     import torch
 
+    parser: Parser = options.parser
     try:
         return _measure(options)
     except RuntimeError as error:
         # A CPU that cannot allocate has no error of its own.
         if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
-        options.parser.error(f"argument --sizes: too large for the memory here: {str(error).splitlines()[0]}")
+        parser.error(f"argument --sizes: too large for the memory here: {str(error).splitlines()[0]}")
 
 
 def _refuse_what_does_not_go_together(options: argparse.Namespace) -> None:
@@ -263,7 +264,7 @@ class _Moving(_Bar):
 
 
 @contextmanager
-def _bar(total: int) -> Iterator[_Bar]:
+def _bar(total: int) -> Generator[_Bar]:
     if sys.stderr.isatty():
         try:
             from rich.console import Console

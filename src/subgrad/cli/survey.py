@@ -231,7 +231,11 @@ def _waiting(what: str) -> AbstractContextManager[Any]:
             pass
         else:
             return _Moving(what, Console(stderr=True).status(what))
-    return nullcontext(lambda message: print(f"{what}: {message}", file=sys.stderr, flush=True))
+
+    def tell(message: str) -> None:
+        print(f"{what}: {message}", file=sys.stderr, flush=True)
+
+    return nullcontext(tell)
 
 
 class _Moving:
@@ -242,7 +246,10 @@ class _Moving:
 
     def __enter__(self) -> Any:
         self.status.start()
-        return lambda message: self.status.update(f"{self.what}: {message}")
+        return self._tell
+
+    def _tell(self, message: str) -> None:
+        self.status.update(f"{self.what}: {message}")
 
     def __exit__(self, *exception: object) -> None:
         self.status.stop()

@@ -74,7 +74,7 @@ class Kink:
     def numbers(self) -> set[str]:
         """The arguments on which place and slopes of a corner depend."""
         slopes = (self.set.left_slope, self.set.right_slope) if isinstance(self.set, Slopes) else ()
-        return set().union(*(names(each) for each in (self.at, *slopes)))
+        return {name for each in (self.at, *slopes) for name in names(each)}
 
     def applies(self, arguments: Mapping[str, Any], dtype: torch.dtype | None = None) -> bool:
         """Whether the place exists at all for these arguments; corners by their bounds in the dtype of ``self``."""
@@ -103,7 +103,8 @@ class Kink:
 
     def torch_picks(self, version: str) -> Any:
         """The ``torch`` column for one version, ``"2.13"`` or ``"2.14"``."""
-        return self.torch[version] if isinstance(self.torch, Mapping) else self.torch
+        picks: Any = self.torch
+        return picks[version] if hasattr(picks, "keys") else picks
 
 
 USER_NAMES = {
