@@ -66,7 +66,7 @@ COMMANDS: tuple[tuple[str, int, str], ...] = (
     ("subgrad bench --show bench.json --picture p.svg", 2, r"^[^\n]* pip install matplotlib\.\n$"),
     ("subgrad run nowhere.py", 2, r"^subgrad run: can't open 'nowhere.py': No such file or directory\n$"),
     ("subgrad audit --html /proc/none/r.html train.py", 2, r"^[^\n]* cannot be written: [^\n]*\n$"),
-    ("python program.py", 0, r"subgrad\.testing\.find_kinks draws .* pip install hypothesis\.\n$"),
+    ("python program.py", 0, r"subgrad\.testing\.find_kinks draws .* pip install hypothesis\.\n"),
     ("python -m subgrad run train.py", 0, r"\[\] \["),
 )
 

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from typing import Any, cast
 
 INTERRUPTED = 130  # as of what a shell has interrupted
@@ -24,8 +25,8 @@ class Program:
     spec: ModuleSpec | None = None
 
 
-class _NotFound(ImportError):  # noqa: N818
-    """There is no such module to run."""
+class CannotRun(ImportError):  # noqa: N818
+    """There is no such script or module to run, in one line."""
 
 
 def run_program(
@@ -40,17 +41,14 @@ def run_program(
         given: its path or name, and its own arguments.
         command: of ours, for messages.
         before_error: called before anything is printed of an error.
+
+    Raises:
+        CannotRun: where there is none, before anything is run.
     """
     name, *arguments = given
     try:
         program = _module(name, arguments) if is_module else _script(name, arguments)
-    except OSError as error:
-        print(f"subgrad {command}: can't open {name!r}: {error.strerror}", file=sys.stderr)
-        return 2
-    except _NotFound as error:
-        print(f"subgrad {command}: {error}", file=sys.stderr)
-        return 2
-    except SystemExit:
+    except (CannotRun, SystemExit):
         raise
     except BaseException as error:
         before_error()
@@ -73,8 +71,10 @@ def run_program(
 
 
 def _script(path: str, arguments: list[str]) -> Program:
-    with open(path, "rb") as file:
-        source = file.read()
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        raise CannotRun(f"can't open {path!r}: {error.strerror}") from None
     sys.argv = [path, *arguments]
     _look_first_in(os.path.dirname(os.path.realpath(path)))
     path = os.path.abspath(path)
@@ -85,7 +85,7 @@ def _module(name: str, arguments: list[str]) -> Program:
     sys.argv = ["-m", *arguments]  # as packages see it that are imported on the way
     _look_first_in(os.getcwd())
     # Which pdb and trace of Python's own library ask as well. A package is its module __main__.
-    found: Any = runpy._get_module_details(name, _NotFound)  # type: ignore[attr-defined]
+    found: Any = runpy._get_module_details(name, CannotRun)  # type: ignore[attr-defined]
     _, spec, code = cast("tuple[str, ModuleSpec, types.CodeType]", found)
     sys.argv[0] = spec.origin or name
     return Program(sys.argv[0], code, spec)

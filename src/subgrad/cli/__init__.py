@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from subgrad.cli import audit, bench, build, explain, run, survey
 from subgrad.cli.arguments import CannotWrite, Parser, with_program
+from subgrad.script import CannotRun
 from subgrad.version import __version__
 
 INTERRUPTED = 130  # as of what a shell has interrupted
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read has enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except CannotWrite as error:
+    except (CannotRun, CannotWrite) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -127,7 +127,7 @@ def _report(options: argparse.Namespace) -> int:
 def _audit(options: argparse.Namespace) -> int:
     from subgrad.apply.use import set_default
     from subgrad.gate import looked_at
-    from subgrad.script import run_program
+    from subgrad.script import CannotRun, run_program
 
     session = _session(options)
     gate = gate_of(options, session.compared)
@@ -136,16 +136,20 @@ def _audit(options: argparse.Namespace) -> int:
         path = getattr(options, name)
         setattr(options, name, path and path.absolute())
     stopped: SystemExit | None = None
+    is_run = True
     try:
         with looked_at(session) if gate.nonfinite else nullcontext(), session:
             own: Any = run_program(options.program, options.is_module, "audit", before_error=_clear)
     except SystemExit as asked:
         stopped, own = asked, asked.code
+    except CannotRun:
+        is_run = False
+        raise
     finally:  # however the script ended: what was recorded is kept
         _clear()
         if _has_met(session.result):
             _show(session.result, options, sys.stderr)
-        else:
+        elif is_run:
             print("subgrad audit: no operator with a kink was differentiated.", file=sys.stderr)
     code = exit_code(gate, session.result, session.looked_at, options, own)
     if stopped is not None and code is own:
