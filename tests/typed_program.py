@@ -11,6 +11,7 @@ import subgrad
 from subgrad.audit import Cause, Change, Effect, Port, Row
 from subgrad.clarke import Element, MinNorm
 from subgrad.testing import Conformance, FoundKink
+from subgrad.testing.conformance_pack import Case
 
 
 @subgrad.use("min-norm")
@@ -55,8 +56,8 @@ def audited(model: nn.Module, x: Tensor) -> None:
     print(rows, causes, changes, port.explained, lines, audit.verdicts, subgrad.Audit.from_json(audit.to_json()))
 
 
-def backend(case: Any, arguments: Any, differentiated: Any, cotangent: Any) -> Any:
-    return None
+def backend(case: Case) -> tuple[Any, dict[str, Any]]:
+    return None, dict.fromkeys(case.differentiated)
 
 
 def checked(x: Tensor) -> None:
