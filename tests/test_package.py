@@ -14,6 +14,7 @@ import subgrad
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = ROOT / ".github/workflows/test.yml"
+FORMS = sorted(ROOT.glob(".github/ISSUE_TEMPLATE/*.yml"))
 
 
 def test_the_citation_is_of_this_version() -> None:
@@ -31,20 +32,21 @@ def test_the_classifiers_are_of_the_pythons_that_the_workflow_runs() -> None:
     assert f'requires-python = ">={smoke[0]}"' in project
 
 
-def test_the_workflow_keeps_to_githubs_schema_and_runs_the_two_commands() -> None:
-    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(WORKFLOW)]
-    done = subprocess.run(check, capture_output=True, text=True)
+SCHEMAS = {
+    "workflows": [WORKFLOW],
+    "issue-forms": [each for each in FORMS if each.name != "config.yml"],
+    "issue-config": [ROOT / ".github/ISSUE_TEMPLATE/config.yml"],
+}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_what_github_reads_keeps_to_its_schema(schema: str) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{schema}"]
+    done = subprocess.run([*command, *map(str, SCHEMAS[schema])], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_workflow_runs_the_two_commands() -> None:
     jobs = YAML(typ="safe").load(WORKFLOW.read_text())["jobs"]
     run = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     assert {"make survey", "make test"} <= set(run)
-
-
-@pytest.mark.parametrize("name", ["wrong_gradient", "missing_operator", "unclear"])
-def test_an_issue_form_has_what_github_needs(name: str) -> None:
-    form = YAML(typ="safe").load((ROOT / f".github/ISSUE_TEMPLATE/{name}.yml").read_text())
-    assert {"name", "description", "body"} <= set(form)
-    ids = [each["id"] for each in form["body"] if each["type"] != "markdown"]
-    assert len(ids) == len(set(ids)) > 0
-    assert {each["type"] for each in form["body"]} <= {"markdown", "textarea", "input", "dropdown", "checkboxes"}
-    assert all(each["attributes"].get("label") for each in form["body"] if each["type"] != "markdown")
