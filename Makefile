@@ -1,20 +1,20 @@
 # Everything from a fresh machine with Python 3.10+ and make: `make survey`, then `make test`.
 
 PYTHON ?= python3
-NEWEST ?= torch>=2.15,<2.16
+NEWEST ?= torch>=2.15,<2.16; python_version >= "3.11"
 OLDEST ?= torch==2.11.0
 WORKERS ?= 2
 TESTED = build/tested
 # Bytecode is written even where the surroundings say otherwise: dozens of processes import torch.
 TEST = PYTHONDONTWRITEBYTECODE= $(1)/bin/pytest -n $(WORKERS) --dist worksteal --tested $(TESTED)/$(2).json
 
-.PHONY: help survey test test-newest test-unbuilt test-oldest test-front built browser lint docs speed scan database clarke mutations testing bertoin everywhere \
+.PHONY: help survey smoke test test-newest test-unbuilt test-oldest test-front built browser lint docs speed scan database clarke mutations testing bertoin everywhere \
 	versions record frameworks clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-survey: .venv/ready  ## what torch returns at every kink, and whether that keeps its rule
+survey: .venv/cli  ## what torch returns at every kink, and whether that keeps its rule
 	.venv/bin/subgrad survey
 
 # A run that fails keeps none from running: the account at the end fails for it.
@@ -97,6 +97,9 @@ record: .venv/ready  ## record what the real torch 2.13 and 2.14 return for ever
 frameworks: .venv/ready  ## what the real JAX, TensorFlow, MLX, Paddle, tinygrad and autograd return: docs/frameworks.md
 	.venv/bin/python scripts/record_frameworks.py
 
+smoke: .venv-uv/ready  ## wheel and sdist, built, and tried in empty environments on every Python that is here
+	.venv-uv/bin/python scripts/smoke.py
+
 clean:  ## remove the environments
 	rm -rf .venv .venv-oldest .venv-uv .venv-torch-*
 
@@ -105,8 +108,13 @@ clean:  ## remove the environments
 	.venv-uv/bin/python -m pip install --quiet uv
 	touch $@
 
-.venv/ready: pyproject.toml | .venv-uv/ready
+# What `make survey` needs and no more: torch and the command line.
+.venv/cli: pyproject.toml | .venv-uv/ready
 	.venv-uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv
+	.venv-uv/bin/uv pip install --quiet --python .venv/bin/python -e '.[cli]' '$(NEWEST)'
+	touch $@
+
+.venv/ready: .venv/cli
 	.venv-uv/bin/uv pip install --quiet --python .venv/bin/python -e '.[dev]' '$(NEWEST)'
 	touch $@
 

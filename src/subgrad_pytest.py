@@ -1,7 +1,7 @@
 """The pytest plugin: a suite under a convention, audited, or compared; torch is imported only if that is asked for.
 
-It stands beside the package, since importing anything from within `subgrad` imports torch, and pytest loads its plugins
-in every project that happens to have them installed.
+It stands beside the package and imports nothing of it, since pytest loads its plugins in every project that happens to
+have them installed.
 """
 
 from __future__ import annotations

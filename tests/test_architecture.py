@@ -27,20 +27,21 @@ BENCH = {*APPLY, "kernels", "bench"}
 # What each stage may import of subgrad.
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
+    "extras": set(),
     "torch_internals": {"torch_internals"},
     "kinks": {"torch_internals", "kinks"},
     "conventions": {"kinks"},
     "apply": APPLY,
-    "kernels": {*APPLY, "kernels"},
+    "kernels": {*APPLY, "kernels", "extras"},
     "functional": APPLY,
     "nn": {*APPLY, "functional"},
     "clarke": {*APPLY, "clarke"},
     "audit": AUDIT,
-    "loggers": {*AUDIT, "loggers"},
+    "loggers": {*AUDIT, "extras", "loggers"},
     "gate": {*AUDIT, "gate"},
     "survey": SURVEY,
     "explain": {*AUDIT, "clarke", "survey", "explain"},
-    "testing": {*AUDIT, "clarke", "testing"},
+    "testing": {*AUDIT, "clarke", "extras", "testing"},
     "bench": BENCH,
     "report": {*SURVEY, *BENCH, *AUDIT, "gate", "explain", "report"},
     "script": set(),
@@ -48,8 +49,9 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {*APPLY, "kernels", "functional", "nn", "clarke", "audit", "loggers", "testing"},
     "__main__": {"cli"},
 }
-# An audit can be printed: its methods ask the stage that shows it, when they are called.
-ASKED_LATER = {"audit/result.py": {"report"}}
+# An audit can be printed: its methods ask the stage that shows it, when they are called. And whatever loads
+# `apply` loads the executors too, which enter themselves there.
+ASKED_LATER = {"audit/result.py": {"report"}, "apply/__init__.py": {"kernels"}}
 
 
 def stage(module: str) -> str:

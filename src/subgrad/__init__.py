@@ -11,22 +11,23 @@ for unchanged torch code:
 (tensor(0.),)
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from subgrad import kernels
-from subgrad.apply.add_operator import add_operator
-from subgrad.apply.scopes import active
-from subgrad.apply.use import set_default, use
-from subgrad.conventions import Convention
-from subgrad.kinks import KINKS as kinks  # noqa: N811
-from subgrad.kinks import Kink, Slopes, Ties
 from subgrad.version import __version__
 
 if TYPE_CHECKING:
-    from subgrad import clarke, functional, loggers, nn, testing
+    from subgrad import clarke, functional, kernels, loggers, nn, testing
+    from subgrad.apply.add_operator import add_operator
+    from subgrad.apply.scopes import active
+    from subgrad.apply.use import set_default, use
     from subgrad.audit import Audit, audit, compare, explain_nan
     from subgrad.clarke import backward, directions, element, elements, grad, jvp, min_norm, value_and_grad
+    from subgrad.conventions import Convention
+    from subgrad.kinks import KINKS as kinks  # noqa: N811
+    from subgrad.kinks import Kink, Slopes, Ties
 
 __all__ = [
     "Audit",
@@ -58,21 +59,43 @@ __all__ = [
     "use",
     "value_and_grad",
 ]
-_OF_CLARKE = ("backward", "directions", "element", "elements", "grad", "jvp", "min_norm", "value_and_grad")
+
+# Loaded when first asked for, torch with it: a command line that only lists its options needs neither.
+_MODULES = ("audit", "clarke", "functional", "kernels", "loggers", "nn", "testing")
+_HOMES = {
+    "subgrad.apply.add_operator": ("add_operator",),
+    "subgrad.apply.scopes": ("active",),
+    "subgrad.apply.use": ("set_default", "use"),
+    "subgrad.audit": ("Audit", "compare", "explain_nan"),
+    "subgrad.clarke": ("backward", "directions", "element", "elements", "grad", "jvp", "min_norm", "value_and_grad"),
+    "subgrad.conventions": ("Convention",),
+    "subgrad.kinks": ("Kink", "Slopes", "Ties"),
+}
 
 
 def __getattr__(name: str) -> object:
-    if name in (
-        "audit",
-        "clarke",
-        "functional",
-        "loggers",
-        "nn",
-        "testing",
-    ):  # made from the table when first asked for
+    if name in _MODULES:
         return import_module(f"subgrad.{name}")
-    if name in _OF_CLARKE:
-        return getattr(import_module("subgrad.clarke"), name)
-    if name in ("Audit", "compare", "explain_nan"):
-        return getattr(import_module("subgrad.audit"), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(home), name)
+            return found
     raise AttributeError(f"module 'subgrad' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """`subgrad.kinks` is the table, and never the folder of that name, which importing it would put here."""
+
+    @property
+    def kinks(self) -> object:
+        return import_module("subgrad.kinks").KINKS
+
+    @kinks.setter
+    def kinks(self, folder: ModuleType) -> None: ...
+
+
+sys.modules[__name__].__class__ = _Package

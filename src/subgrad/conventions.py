@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def framework_element(spot: Spot, framework: str) -> Element | None:
     if isinstance(spot.set, Joint):
         return LEAST if picked == "least" else OTHERS.get(picked)
     if isinstance(picked, Mapping):
-        return picked
+        return cast("Mapping[str, float]", picked)
     if isinstance(spot.set, Ties):
         return spot.set.share(picked)
     if isinstance(spot.set, Slopes) and picked == "sum":
@@ -225,6 +225,16 @@ def convention(like: str | Convention, *, strong_zero: bool = False) -> Conventi
     return _EQUAL.setdefault(made, made)
 
 
+def several(name: str, given: Iterable[str | Convention], least: int = 2) -> tuple[Convention, ...]:
+    """The conventions that an argument of some name lists."""
+    chosen = () if isinstance(given, str | Convention) else tuple(convention(each) for each in given)
+    if isinstance(given, str | Convention) or 0 < len(chosen) < least:
+        number = {1: "a list of conventions", 2: "two conventions or more"}[least]
+        shown = str(given) if isinstance(given, str | Convention) else list(map(str, chosen))
+        raise ValueError(f"{name}={shown!r}: give {number}, as in {name}=['torch-2.13', 'torch-2.14'].")
+    return chosen
+
+
 def _rule_name(name: object) -> str:
     if isinstance(name, str) and name in SAME_VERSIONS:
         return SAME_VERSIONS[name]
@@ -259,6 +269,5 @@ def _outside(choice: float, spot: Spot) -> str:
     )
 
 
-_NAMED = {name: Convention(name) for name in RULES}
-_NAMED |= {name: _NAMED[same] for name, same in SAME_VERSIONS.items()}
+_NAMED = {name: Convention(SAME_VERSIONS.get(name, name)) for name in NAMES}
 _EQUAL: dict[Convention, Convention] = {each: each for each in _NAMED.values()}

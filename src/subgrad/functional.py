@@ -34,7 +34,7 @@ def _torch_function(name: str) -> Callable[..., Any]:
     return next(getattr(home, each) for home, each in homes if hasattr(home, each))
 
 
-@torch.compiler.allow_in_graph
+@torch.compiler.allow_in_graph  # pyright: ignore[reportUnknownMemberType]
 def _call(name: str, like: str | Convention, *args: Any, **kwargs: Any) -> Tensor:
     """Run a torch function under a convention of its own; a single node of compiled graphs."""
     chosen = as_convention(like)
@@ -93,3 +93,7 @@ if TYPE_CHECKING:
 _GOVERNED = dict.fromkeys(kink.name for kink in KINKS if is_torchs(kink.op) and not isinstance(kink.set, Jump))
 __all__ = [*_GOVERNED, "clip", "absolute"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
 globals().update({name: _spelling(name) for name in __all__})
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

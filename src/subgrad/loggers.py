@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from subgrad.audit import Audit, Session, audit
+from subgrad.extras import needed
 
+__all__ = ["lightning", "tensorboard", "transformers", "wandb"]
 PREFIX = "subgrad"
 
 
@@ -44,8 +47,8 @@ def wandb(run: Any = None) -> Any:
 def _run(run: Any) -> Any:
     if run is not None:
         return run
-    import wandb  # pyright: ignore[reportMissingImports]
-
+    with needed("subgrad.loggers.wandb logs to runs of", "wandb"):
+        import wandb  # pyright: ignore[reportMissingImports]
     if wandb.run is None:
         raise RuntimeError("No run of wandb has begun: call wandb.init() first, or give one to subgrad.loggers.wandb.")
     return wandb.run
@@ -60,7 +63,8 @@ class _Kept:
         self.last: dict[str, float] = {}
 
     def begin(self, model: Any) -> None:
-        self.session = audit(model, **{**self.settings, "listeners": [*self.settings.get("listeners", ()), self._keep]})
+        settings: dict[str, Any] = {**self.settings, "listeners": [*self.settings.get("listeners", ()), self._keep]}
+        self.session = audit(model, **settings)
         self.session.__enter__()
 
     def end(self) -> None:
@@ -90,10 +94,11 @@ def lightning(html: str | Path | None = None, **settings: Any) -> Any:
     `subgrad.audit`; ``html`` is where the report is written in the end, also when training fails.
     """
     package: Any
-    try:
-        import lightning.pytorch as package  # pyright: ignore[reportMissingImports]
-    except ModuleNotFoundError:
+    if find_spec("lightning") is None and find_spec("pytorch_lightning") is not None:
         import pytorch_lightning as package  # pyright: ignore[reportMissingImports]
+    else:
+        with needed("subgrad.loggers.lightning makes a callback of", "lightning"):
+            import lightning.pytorch as package  # pyright: ignore[reportMissingImports]
 
     class KinkAudit(package.Callback):
         def __init__(self) -> None:
@@ -127,7 +132,8 @@ def transformers(html: str | Path | None = None, **settings: Any) -> Any:
     Hits go along with what the trainer logs, to whatever it reports to. That trainer tells nobody when training fails:
     where it may, put ``with subgrad.audit(model):`` around ``trainer.train()`` instead.
     """
-    from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+    with needed("subgrad.loggers.transformers makes a callback of", "transformers"):
+        from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 
     class KinkAudit(TrainerCallback):
         def __init__(self) -> None:
@@ -150,3 +156,7 @@ def transformers(html: str | Path | None = None, **settings: Any) -> Any:
             self._kept.end()
 
     return KinkAudit()
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -81,3 +81,9 @@ class LeakyReLU(torch.nn.LeakyReLU):
 
 def _with_convention(text: str, convention: Convention) -> str:
     return ", ".join(filter(None, (text, f"convention={convention}")))
+
+
+def __dir__() -> list[str]:
+    return sorted(
+        name for name, each in globals().items() if getattr(each, "__module__", "") == __name__ and name[0] != "_"
+    )

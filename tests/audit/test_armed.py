@@ -459,3 +459,37 @@ def test_networks_have_no_nodes_that_are_steep() -> None:
             asked += 1
             assert not pole.test(pole.read(node), node)
         ahead += [each for each, _ in getattr(node, "next_functions", ()) if each is not None]
+
+
+# Gradients that are compared beside it, in backwards of ours within those of the program.
+
+
+def root_training(start: list[float], **settings: Any) -> subgrad.Audit:
+    """Of a root, whose slope is infinite at 0, of a clamp, which two conventions differentiate in two ways there."""
+    weight = torch.tensor(start, requires_grad=True)
+    with subgrad.audit(nonfinite=True, every=1, compare_every=1, **settings) as audit:
+        for _ in range(3):
+            weight.grad = None
+            (weight.clamp(min=0).sqrt() * torch.tensor([1.0, -2.0, 3.0])).sum().backward()
+            (weight - 1).clamp(min=0).sum().backward()
+            audit.step()
+    return audit.result
+
+
+@pytest.mark.parametrize("compared", [("right", "left"), ("left", "right")])
+def test_gradients_are_looked_at_as_they_are_and_not_as_another_convention_has_them(compared: tuple[str, str]) -> None:
+    with subgrad.use("right"):
+        (alone,) = root_training([1.0, 0.0, 4.0]).nonfinite
+        (found,) = root_training([1.0, 0.0, 4.0], compare=compared).nonfinite
+    assert (found.step, found.steps, found.line) == (alone.step, alone.steps, alone.line) == (0, 3, found.line)
+    assert found.line is not None
+    assert found.line.site.source.startswith("(weight.clamp(min=0).sqrt()")
+    with subgrad.use("left"):
+        assert root_training([1.0, 0.0, 4.0], compare=compared).nonfinite == ()
+
+
+def test_an_audit_after_one_that_compares_sees_all() -> None:
+    for _ in range(2):
+        audit = root_training([1.0, 2.0, 4.0], compare=("left", "right"))
+        assert (audit.recorded, audit.unseen) == ((0, 1, 2), ())
+        assert [effect.differing for effect in audit.effects] == [0, 1] * 3

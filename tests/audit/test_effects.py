@@ -146,8 +146,8 @@ def test_the_verdict_is_a_sentence_with_the_line_and_what_keeps_the_gradients() 
     line = test_the_verdict_is_a_sentence_with_the_line_and_what_keeps_the_gradients.__code__.co_firstlineno + 4
     where = f"test_effects.py:{line}"
     assert effect.verdict == (
-        f"Upgrading from torch 2.13 to 2.14 changes the gradients of 1 of 1 parameter, all because of {where} "
-        f'(`clamp`). To keep them: with subgrad.use("torch-2.13"): around {where}.'
+        f"Upgrading from torch 2.13 to 2.14 changes 1 of 1 gradient, by 100.0% of its norm, all "
+        f'because of {where} (`clamp`). To keep them: with subgrad.use("torch-2.13"): around {where}.'
     )
 
 
@@ -174,7 +174,7 @@ def test_the_first_convention_is_held_against_each_of_the_others() -> None:
 
 
 def test_fewer_than_two_conventions_are_refused() -> None:
-    with pytest.raises(ValueError, match="give two or more"):
+    with pytest.raises(ValueError, match="give two conventions or more"):
         subgrad.compare(lambda: torch.zeros(()), [], ["torch"])
     with pytest.raises(ValueError, match="give two conventions or more"):
         subgrad.audit(compare=["torch"])

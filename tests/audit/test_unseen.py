@@ -44,7 +44,7 @@ def test_the_program_differs_as_it_is() -> None:
     for version, slope in ((OLD, 2.0), (NEW, -1.0)):
         with subgrad.use(version):
             assert torch.autograd.grad(loss(x := zero()), x)[0].tolist() == [slope]
-    assert "changes the gradients of 1 of 1 parameter" in watched(loss).verdicts[0]
+    assert "changes 1 of 1 gradient, " in watched(loss).verdicts[0]
 
 
 # Compiled code.
@@ -90,7 +90,7 @@ def test_in_compiled_code_beside_eager_code_what_was_seen_is_said_and_what_was_n
         x.clamp(max=0).sum().backward()
         program(x).backward()
     assert {row.operator for row in audit.rows} == {"clamp"}
-    assert "changes the gradients of 1 of 1 parameter" in audit.verdicts[0]
+    assert "changes 1 of 1 gradient, " in audit.verdicts[0]
     assert "Of what was not seen nothing is known: gradients at test_unseen.py" in audit.verdicts[0]
 
 

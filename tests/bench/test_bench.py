@@ -361,7 +361,7 @@ def test_says_what_to_install_before_it_measures(
     path = stored.with_name("picture.svg")
     assert main(["bench", "--show", str(stored), "--picture", str(path)]) == 2
     assert capsys.readouterr().err == (
-        "subgrad bench draws its picture with matplotlib: pip install 'subgrad[plots]'.\n"
+        "subgrad bench draws its picture with matplotlib, which is missing: pip install matplotlib.\n"
     )
     assert not path.exists()
 

@@ -90,8 +90,8 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_change_fails_with_one_line_that_says_where_and_how_much(capsys: pytest.CaptureFixture[str]) -> None:
     assert audit("--fail-on-change", "train.py") == 3
     assert last_line(capsys) == (
-        f"subgrad: exit code 3: model.py:{CLAMP}: `clamp`: going from torch-2.13 to torch-2.14 changes the gradients "
-        "of 1 of 1 parameter by 150.0% of their norm, 3 entries change sign."
+        f"subgrad: exit code 3: model.py:{CLAMP}: `clamp`: going from torch-2.13 to torch-2.14 changes 1 of 1 "
+        "gradient, by 150.0% of its norm, 3 entries change sign."
     )
 
 
@@ -99,7 +99,7 @@ def test_one_entry_that_changes_its_sign_is_counted_as_one(folder: Path, capsys:
     script = (folder / "train.py").read_text()
     (folder / "train.py").write_text(script.replace("torch.zeros(3, ", "torch.tensor([0.0, 1.0, -1.0], "))
     assert audit("--fail-on-change", "train.py") == 3
-    assert last_line(capsys).endswith("of their norm, 1 entry changes sign.")
+    assert last_line(capsys).endswith("of its norm, 1 entry changes sign.")
 
 
 def test_the_process_ends_with_that_exit_code(folder: Path) -> None:
@@ -396,7 +396,7 @@ def test_an_annotation_is_at_the_line_of_the_repository(folder: Path, capsys: py
     properties = dict(each.split("=") for each in found["properties"].split(","))
     assert properties == {"file": "odd%2C 50%25%3Anames/model.py", "line": str(CLAMP), "title": "subgrad"}
     assert found["message"].startswith("`clamp`: going from torch-2.13 to torch-2.14 changes")
-    assert "150.0%25 of their norm" in found["message"]
+    assert "150.0%25 of its norm" in found["message"]
 
 
 @pytest.mark.parametrize("where", ["site-packages", "outside"])
@@ -461,8 +461,8 @@ def test_ranks_are_judged_together(
         ("--fail-on-change --tolerance -1", "'-1' is no number from 0 on, as 0.01 for one percent"),
         ("--fail-on-change --tolerance nan", "'nan' is no number from 0 on"),
         ("--tolerance 0.1", "--tolerance is how much gradients may change: add --fail-on-change or --baseline FILE"),
-        ("--sarif out.sarif", "--sarif shows lines on which gradients depend: add --fail-on-change"),
-        ("--github", "--github shows lines on which gradients depend: add --fail-on-change"),
+        ("--no-compare --sarif out.sarif", "--sarif shows lines on which gradients depend: add --fail-on-change"),
+        ("--no-compare --github", "--github shows lines on which gradients depend: add --fail-on-change"),
         ("--fail-on-change --sarif none/such.sarif", "cannot be written"),
     ],
 )  # fmt: skip

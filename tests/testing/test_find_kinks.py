@@ -109,7 +109,7 @@ def test_without_hypothesis_the_command_that_brings_it_is_named() -> None:
         "    try:\n"
         "        call()\n"
         "    except ModuleNotFoundError as error:\n"
-        "        assert \"pip install 'subgrad[testing]'\" in str(error), error\n"
+        "        assert 'which is missing: pip install hypothesis.' in str(error), error\n"
         "    else:\n"
         "        raise AssertionError\n"
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
+import warnings
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
@@ -57,12 +59,28 @@ class use(Scope):
 
     Raises:
         ValueError: for an unknown convention.
+
+    Warns:
+        UserWarning: if it is neither entered nor put around a function, and so has done nothing.
     """
+
+    _is_unused = False  # of what was not made by `__init__`, or inside a compiled function, nothing is said
 
     def __init__(self, like: str | Convention, *, strong_zero: bool = False):
         super().__init__(convention(like, strong_zero=strong_zero))
+        if not torch.compiler.is_dynamo_compiling():
+            self._is_unused = True
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:  # which is there to the very end
+        if self._is_unused and not is_ending():
+            warnings.warn(
+                f"subgrad: {self!r} was never entered and has done nothing: write `with subgrad.use(...):` around what "
+                "it is for, or subgrad.set_default(...) for the whole process.",
+                stacklevel=2,
+            )
 
     def __enter__(self) -> Convention:
+        self._is_unused = False
         if torch.compiler.is_dynamo_compiling():
             from subgrad.apply.torch_compile.use_in_graph import enter
 
@@ -81,6 +99,7 @@ class use(Scope):
             super().__exit__(*exception)
 
     def __call__(self, function: Function) -> Function:
+        self._is_unused = False
         if inspect.isgeneratorfunction(function):
             wrap = self._wrap_generator
         elif inspect.iscoroutinefunction(function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import ModuleType
 
@@ -38,10 +39,16 @@ __all__ = [
 audit = Session
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class _Callable(ModuleType):
-    """`subgrad.audit` is this package, and what users call."""
+    """`subgrad.audit` is this package, and what users call, with the words and the signature of that."""
 
     __call__ = staticmethod(audit)
 
 
+__doc__ = Session.__doc__
+__signature__ = inspect.signature(Session)
 sys.modules[__name__].__class__ = _Callable

@@ -21,7 +21,7 @@ from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
 from subgrad.audit.recording import Recording
 from subgrad.audit.switches import Switchboard
-from subgrad.conventions import Convention, convention
+from subgrad.conventions import Convention, several
 
 if TYPE_CHECKING:
     from subgrad.audit.port import Port, Reference
@@ -97,9 +97,9 @@ def compare(
         return compare_with(closure, params, reference, conventions, rtol)
     if conventions is None:
         raise ValueError("Give two or more conventions, or the gradients of another framework as reference=.")
-    chosen = tuple(convention(each) for each in conventions)
-    if len(chosen) < 2:
-        raise ValueError(f"conventions={list(map(str, chosen))}: give two or more.")
+    chosen = several("conventions", conventions)
+    if not chosen:
+        raise ValueError("conventions=[]: give two conventions or more.")
     named = named_parameters(params)
     with left_as_it_was(named):
         found = effects(graph_of(closure, named, chosen), chosen, 0, Site.of(user_frame()))

@@ -30,6 +30,9 @@ class Change:
     broken: int = 0
     mended: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.parameter}: {self.differ:,} of {plural(self.entries, 'entry', 'entries')}, {size(self.relative)}"
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -46,6 +49,9 @@ class Cause:
     flips: int
     alone: bool = True
     relative: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.site} (`{self.operator}`): {size(self.relative)} of the norm of the gradients"
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,9 @@ class Effect:
     def flips(self) -> int:
         return sum(change.flips for change in self.changes)
 
+    def __str__(self) -> str:
+        return self.verdict
+
     @property
     def first(self) -> Cause | None:
         """The first call site responsible."""
@@ -99,8 +108,7 @@ class Effect:
         return f"{self._difference(changed)} {not_seen(self.unseen)}".rstrip()
 
     def _difference(self, changed: int) -> str:
-        number = f"{changed:,} of {plural(len(self.changes), 'parameter')}"
-        sentence = f"{_going(self.before, self.after)} changes the gradients of {number}"
+        sentence = f"{_going(self.before, self.after)} {changes(changed, len(self.changes), self.relative)}"
         if not self.causes:
             return f"{sentence}{self._said()}. Backward is not deterministic here: some of that may be its own."
         return f"{sentence}, all because of {listed(self.causes)}{self._said()}. {self.pin}"
@@ -141,6 +149,13 @@ def _going(before: str, after: str) -> str:
         old, new = (found[1] for found in versions if found)
         return f"Upgrading from torch {old} to {new}"
     return f"Going from {before} to {after}"
+
+
+def changes(changed: int, among: int, relative: float | None) -> str:
+    """How many gradients, one for each parameter, and by how much of the norm of all of them."""
+    of = "its" if among == 1 else "their"
+    said = f"changes {changed:,} of {plural(among, 'gradient')}"
+    return f"{said}, {size(relative)}" if relative is None else f"{said}, by {size(relative)} of {of} norm"
 
 
 def size(relative: float | None) -> str:

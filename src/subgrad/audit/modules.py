@@ -23,6 +23,11 @@ class Modules:
         self._names: dict[nn.Module, str] = {}
         self.roots: list[nn.Module] = []
         self.given = model
+        if model is not None and not isinstance(model, nn.Module):
+            raise TypeError(
+                f"audit({model!r}): the first argument is the torch.nn.Module whose parts are named in what is found; "
+                "conventions are given as compare=['torch-2.13', 'torch-2.14']."
+            )
         if model is not None:
             self._names.update({module: name for name, module in model.named_modules() if name})
             self._names[model] = type(model).__name__

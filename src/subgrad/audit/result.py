@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from subgrad.audit.call_site import Site
-from subgrad.audit.effects import Effect, first_of
+from subgrad.audit.effects import Effect, first_of, plural
 from subgrad.audit.nonfinite import result as nonfinite_result
 from subgrad.audit.nonfinite.result import Nonfinite
 
@@ -75,6 +75,11 @@ class Row:
     @property
     def total(self) -> Count:
         return sum(self.series, replace(NOTHING, step=self.series[0].step)) if self.series else NOTHING
+
+    def __str__(self) -> str:
+        total, module = self.total, f" in {self.module}" if self.module else ""
+        entries = plural(total.entries, "entry", "entries")
+        return f"{self.site}{module}: `{self.operator}` at {self.kink}: {total.hits:,} hits among {entries}"
 
     @property
     def share(self) -> float:
@@ -213,11 +218,13 @@ class Audit:
         return audit_text.text(self)
 
     def __repr__(self) -> str:
-        found = f", {len(self.nonfinite)} reasons why gradients are not finite" if self.is_watched else ""
-        return (
-            f"<Audit of {len(self.recorded)} of {self.steps} steps: {self.hits:,} hits at {len(self.rows)} kinks, "
-            f"{len(self.effects)} comparisons{found}>"
-        )
+        said: list[str] = []
+        if self.every:
+            said += [f"{plural(self.hits, 'hit')} at {plural(len(self.rows), 'kink')} in {len(self.recorded)} of them"]
+            said += [plural(len(self.effects), "comparison")]
+        if self.is_watched:
+            said += [f"{plural(len(self.nonfinite), 'line')} that made a gradient infinite or NaN"]
+        return f"<Audit of {plural(self.steps, 'step')}: {', '.join(said)}>"
 
     def _repr_html_(self) -> str:
         from subgrad.report import audit_page

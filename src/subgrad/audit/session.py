@@ -29,7 +29,7 @@ from subgrad.audit.recording import Recording
 from subgrad.audit.result import Audit
 from subgrad.audit.steps import Steps
 from subgrad.audit.switches import Switchboard
-from subgrad.conventions import Convention, convention
+from subgrad.conventions import Convention, several
 
 EVERY = 10  # steps, of which one is recorded: it may take twice as long and cost a tenth (benchmarks/audit.py)
 # Called after every step with the number of it, and after those that were recorded with what was met.
@@ -83,9 +83,7 @@ class Session:
         ulps: int = 0,
         listeners: Iterable[Listener] = (),
     ):
-        self.compared = tuple(convention(each) for each in compare)
-        if len(self.compared) == 1:
-            raise ValueError(f"compare={list(map(str, self.compared))}: give two conventions or more.")
+        self.compared = several("compare", compare)
         counts = every is not None or not nonfinite or bool(self.compared)
         self.every = (EVERY if every is None else _whole("every", every, 1)) if counts else 0
         self.compare_every = 10 * self.every if compare_every is None else _whole("compare_every", compare_every, 1)

@@ -110,6 +110,7 @@ def benchmark(
     plain: bool = False,
     command: str = "",
     progress: Callable[[str], None] = lambda _: None,
+    measured: Callable[[Benchmark], None] = lambda _: None,
 ) -> Benchmark:
     """Measure rows side by side.
 
@@ -119,12 +120,25 @@ def benchmark(
         seconds: about how long a turn is, at least; if not given, longer on a GPU, where short ones read wrong.
         plain: in processes as they are started: with the allocator as it comes, and with what they did before.
         progress: told what is being measured.
+        measured: given the record of all there is, after every row.
     """
     chosen = convention(like)
     seconds = seconds or (0.005 if device == "cpu" else 0.03)
     copies: dict[tuple[str, int], list[float]] = {}
     times: dict[Key, list[Turn]] = {}
     kept: dict[Key, int] = {}
+
+    def record() -> Benchmark:
+        return Benchmark(
+            machine(device),
+            str(torch.__version__),
+            str(chosen),
+            command,
+            tuple(Copy(*key, median(found)) for key, found in copies.items()),
+            tuple(_timing(key, times, kept[key]) for key in times),
+            build.is_used(),
+        )
+
     for turns in rounds(repeats, device, contenders):
         torchs, ours, again = (Apart(each, plain) for each in (Convention("torch"), chosen, Convention("torch")))
         with torchs, ours, again:
@@ -139,19 +153,12 @@ def benchmark(
                         if "not implemented" not in str(error):
                             raise
                         progress(f"{row.name}: {_name(dtype)} is not for it ({error})")  # as hypot in float16 on a CPU
-                        continue
-                    for key, turn in found:
-                        times.setdefault(key, []).append(turn)
-                    kept |= {key: run.kept() for key, run in runs.items()}
-    return Benchmark(
-        machine(device),
-        str(torch.__version__),
-        str(chosen),
-        command,
-        tuple(Copy(*key, median(found)) for key, found in copies.items()),
-        tuple(_timing(key, times, kept[key]) for key in times),
-        build.is_used(),
-    )
+                    else:
+                        kept |= {key: run.kept() for key, run in runs.items()}
+                        for key, turn in found:
+                            times.setdefault(key, []).append(turn)
+                    measured(record())
+    return record()
 
 
 def _runs(

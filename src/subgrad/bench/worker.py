@@ -92,7 +92,10 @@ def _started(convention: Convention, plain: bool) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     environment |= {} if plain else _KEEPING
     command = [sys.executable, "-W", "ignore", "-c", _SERVE]
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    # Its own session: an interrupt is for who started it, and that ends it.
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert process.stdin is not None
     chosen = (convention.base, convention.overrides, convention.surrogate, convention.strong_zero)
     settings = (plain, torch.get_num_threads(), *chosen)

@@ -33,3 +33,7 @@ __all__ = [
     "min_norm",
     "value_and_grad",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

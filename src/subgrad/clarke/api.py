@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -133,6 +133,18 @@ def without_graph(aux: Any) -> Any:
     return pytree.tree_map_only(Tensor, Tensor.detach, aux)
 
 
+def require_function(name: str, f: object, argnums: object) -> None:
+    """What ``grad(f, x)`` for ``grad(f)(x)`` would only say later."""
+    if not callable(f):
+        raise TypeError(f"subgrad.{name}: give a function, not {type(f).__name__}.")
+    numbers = argnums if isinstance(argnums, tuple) else (argnums,)
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
+        raise TypeError(
+            f"subgrad.{name}: argnums says which arguments to differentiate in, as 0 or (0, 1), not "
+            f"{type(argnums).__name__}. The arguments themselves go to what it returns: subgrad.{name}(f)(x)."
+        )
+
+
 ELEMENTS = ("clarke", "min-norm", "mean")
 
 
@@ -166,6 +178,7 @@ def value_and_grad(
     (tensor(0.), tensor(1.))
     """
 
+    require_function("value_and_grad", f, argnums)
     memory, wanted = Memory(), _known_element(element)
 
     @wraps(f)
@@ -215,6 +228,7 @@ def grad(
         Refused: where the program has no such gradient; the message has its line.
     """
 
+    require_function("grad", f, argnums)
     memory, wanted = Memory(), _known_element(element)
 
     @wraps(f)
@@ -242,6 +256,7 @@ def element(
     >>> abs(found.product - found.slope) < 1e-6, float(found.gradient) == torch.sign(found.direction)
     (True, tensor(True))
     """
+    require_function("element", f, argnums)
 
     @wraps(f)
     def found(*args: Any, **kwargs: Any) -> Element:
@@ -271,7 +286,9 @@ def backward(
     >>> head.bias.grad
     tensor([0.5000])
     """
-    leaves = [params] if isinstance(params, Tensor) else list(params)
+    if not callable(closure):
+        raise TypeError(f"subgrad.backward: give a function that returns the loss, not {type(closure).__name__}.")
+    leaves = _leaves(params)
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     if not all(leaf.is_leaf for leaf in wanted):
         raise RuntimeError("Only leaves, as the parameters of a module, have a .grad to add to.")
@@ -284,6 +301,26 @@ def backward(
     if pairs:  # accumulates, and calls hooks, as it always does
         torch.autograd.backward([leaf for leaf, _ in pairs], [each for _, each in pairs])
     return found.value
+
+
+def _leaves(params: Iterable[Tensor] | Tensor) -> list[Tensor]:
+    """
+    Raises:
+        TypeError: for modules, dictionaries and the like, with what to write.
+    """
+    if isinstance(params, torch.nn.Module) and not isinstance(params, torch.nn.ParameterList):
+        wrong, rather = f"a {type(params).__name__}", "model.parameters()"
+    elif isinstance(params, Mapping):
+        wrong, rather = "a dictionary", "its values()"
+    elif not isinstance(params, Iterable):
+        wrong, rather = type(params).__name__, "model.parameters()"
+    else:
+        leaves = [params] if isinstance(params, Tensor) else list(params)
+        other = next((each for each in leaves if not isinstance(each, Tensor)), None)
+        if other is None:
+            return leaves
+        wrong, rather = f"{type(other).__name__}s", "model.parameters()"
+    raise TypeError(f"subgrad.backward: the second argument is the tensors to differentiate in: {rather}, not {wrong}.")
 
 
 @contextmanager
@@ -316,6 +353,10 @@ def jvp(
         has_aux: whether ``f`` returns something besides; the result is then ``(value, derivative, aux)``.
         tol: quantities within it of a tie count as tied.
     """
+    if not all(isinstance(each, tuple | list) for each in (primals, tangents)):
+        raise TypeError(
+            "subgrad.jvp: primals and tangents are tuples, one entry an argument: write jvp(f, (x,), (v,))."
+        )
     arguments = Arguments(f, tuple(range(len(primals))), tuple(primals), {}, has_aux)
     direction, spec = pytree.tree_flatten(tuple(tangents))
     if spec != arguments.spec or any(

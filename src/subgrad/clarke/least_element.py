@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.clarke.api import Argnums, Arguments, Element
+from subgrad.clarke.api import Argnums, Arguments, Element, require_function
 from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.errors import Refused
 from subgrad.clarke.engine.found import Found
@@ -73,6 +73,8 @@ def min_norm(
     Raises:
         Refused: where the program has no such set, or its value or gradient is not finite.
     """
+
+    require_function("min_norm", f, argnums)
 
     @wraps(f)
     def least(*args: Any, **kwargs: Any) -> MinNorm:
@@ -182,6 +184,8 @@ def elements(
     >>> sorted(float(each.gradient) for each in found)
     [-1.0, 1.0]
     """
+
+    require_function("elements", f, argnums)
 
     @wraps(f)
     def found(*args: Any, **kwargs: Any) -> tuple[Element, ...]:

@@ -6,9 +6,10 @@ import argparse
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
+from subgrad.cli import arguments
 from subgrad.kinks import KINKS
 from subgrad.kinks.kink import ALIASES, unknown
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def write(
     options: argparse.Namespace,
     asked: Callable[[argparse.Namespace, Sequence[str]], Iterable[Answers]],
-    watched: Callable[[list[Place], argparse.Namespace], Iterable[Place]],
+    watched: Callable[..., Iterable[Place]],
 ) -> int:
     """Write the page.
 
@@ -36,18 +37,15 @@ def write(
 
     _refuse_others(options)
     operators = _operators(options)
-    target = Path(options.html)
-    if not target.parent.is_dir():  # said before minutes are spent
-        options.parser.error(f"argument --html: there is no folder {target.parent}")
     answers = list(asked(options, operators)) if options.frameworks else []
     for each in answers:
         if each.failed is not None:
             print(f"subgrad survey: {not_measured(each)}", file=sys.stderr)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says of some operators that they are new, or old
-        made = atlas(answers, operators, lambda places: watched(places, options))
-    target.write_text(page(made), encoding="utf-8")
-    print(f"{target}: {count(len(made.spots), 'place')} of {count(len(made.operations), 'operation')}")
+        made = atlas(answers, operators, partial(watched, options=options))
+    arguments.write(options.html, page(made).encode())
+    print(f"{options.html}: {count(len(made.spots), 'place')} of {count(len(made.operations), 'operation')}")
     return 1 if made.failed else 0
 
 

@@ -7,9 +7,20 @@ import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from subgrad.cli.arguments import convention, file, of_rank, takes_convention, whole
+from subgrad.cli.arguments import (
+    CannotWrite,
+    Parser,
+    convention,
+    file,
+    new_command,
+    of_rank,
+    takes_convention,
+    takes_program,
+    whole,
+    write,
+)
 from subgrad.cli.gate import exit_code, gate_of, needs_comparison, takes_gate
 
 if TYPE_CHECKING:
@@ -19,13 +30,49 @@ COMPARED = ("torch-2.13", "torch-2.14")
 
 
 def add(commands: Any) -> None:
-    audit = commands.add_parser("audit", help="an unchanged script, watched: which of its lines land on kinks")
+    audit = new_command(
+        commands,
+        "audit",
+        "an unchanged script or module, watched: which of its lines land on kinks",
+        "Run a script or module as python does, and say which of its lines land on kinks, how often, and what the "
+        f"change from {COMPARED[0]} to {COMPARED[1]} does to its gradients. Losses, gradients and weights stay what "
+        "they are.",
+        "subgrad audit train.py --epochs 1",
+        "subgrad audit --compare torch jax --every 1 -m package.train",
+        "subgrad audit --nonfinite train.py",
+        "subgrad audit --fail-on-change train.py",
+    )
+    _takes_what_to_watch(audit)
+    takes_convention(audit, "torch")
+    _takes_files(audit, "subgrad-audit.html")
+    takes_gate(audit, runs=True)
+    takes_program(audit)
+    audit.set_defaults(command=_audit)
+
+    report = new_command(
+        commands,
+        "report",
+        "show what subgrad audit --json wrote, several ranks as one",
+        "Merge what the ranks of a run wrote, and show it: as text, as a page, or to a gate.",
+        "subgrad report audit.json",
+        "subgrad report audit.rank*.json --html report.html --fail-on-change",
+    )
+    report.add_argument("records", type=_record, nargs="+", metavar="RECORD.json", help="one for each rank")
+    _takes_files(report)
+    takes_gate(report, runs=False)
+    report.set_defaults(command=_report)
+
+
+def _takes_what_to_watch(audit: Parser) -> None:
     audit.add_argument(
         "--compare",
         type=convention,
         nargs=2,
         metavar=("NAME", "NAME"),
-        help=f"two conventions whose gradients are held against each other, as in --compare {' '.join(COMPARED)}",
+        help=f"two conventions whose gradients are held against each other (default: {' '.join(COMPARED)})",
+    )
+    audit.add_argument(
+        "--no-compare", action="store_true", help="only count: comparing walks the graph of a step once more"
     )
     audit.add_argument(
         "--compare-every", type=_least_one, metavar="N", help="in one step of N (default: ten times EVERY)"
@@ -39,18 +86,6 @@ def add(commands: Any) -> None:
     audit.add_argument(
         "--ulps", type=_least_none, default=0, metavar="N", help="count what is within N last places too"
     )
-    takes_convention(audit, "torch")
-    _takes_files(audit, "subgrad-audit.html")
-    takes_gate(audit, runs=True)
-    audit.add_argument("script", help="the Python script")
-    audit.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
-    audit.set_defaults(command=_audit)
-
-    report = commands.add_parser("report", help="show what subgrad audit --json wrote, several ranks as one")
-    report.add_argument("records", type=_record, nargs="+", metavar="RECORD.json", help="one for each rank")
-    _takes_files(report)
-    takes_gate(report, runs=False)
-    report.set_defaults(command=_report)
 
 
 def _takes_files(command: argparse.ArgumentParser, page: str | None = None) -> None:
@@ -85,15 +120,14 @@ def _report(options: argparse.Namespace) -> int:
 
     merged = Audit.merge(options.records)
     gate = gate_of(options, merged.compared)
-    _write(merged, options)
-    print(merged)
+    _show(merged, options, sys.stdout)
     return exit_code(gate, merged, 0, options, 0)
 
 
 def _audit(options: argparse.Namespace) -> int:
     from subgrad.apply.use import set_default
     from subgrad.gate import looked_at
-    from subgrad.script import run_script
+    from subgrad.script import CannotRun, run_program
 
     session = _session(options)
     gate = gate_of(options, session.compared)
@@ -102,14 +136,21 @@ def _audit(options: argparse.Namespace) -> int:
         path = getattr(options, name)
         setattr(options, name, path and path.absolute())
     stopped: SystemExit | None = None
+    is_run = True
     try:
         with looked_at(session) if gate.nonfinite else nullcontext(), session:
-            own: Any = run_script(options.script, options.arguments, command="audit")
+            own: Any = run_program(options.program, options.is_module, "audit", before_error=_clear)
     except SystemExit as asked:
         stopped, own = asked, asked.code
+    except CannotRun:
+        is_run = False
+        raise
     finally:  # however the script ended: what was recorded is kept
         _clear()
-        _show(session.result, options)
+        if _has_met(session.result):
+            _show(session.result, options, sys.stderr)
+        elif is_run:
+            print("subgrad audit: no operator with a kink was differentiated.", file=sys.stderr)
     code = exit_code(gate, session.result, session.looked_at, options, own)
     if stopped is not None and code is own:
         raise stopped
@@ -123,32 +164,45 @@ def _session(options: argparse.Namespace) -> Session:
     from subgrad.audit import audit
     from subgrad.audit.session import EVERY
 
-    given = {"every": options.every, "compare_every": options.compare_every, "compare": options.compare}
+    if options.no_compare and (options.compare or needs_comparison(options)):
+        options.refuse("argument --no-compare: not allowed with what compares")
+    defaults: dict[str, Any] = {}
     if needs_comparison(options):
         every = options.every or 1
         defaults = {"every": every, "compare_every": every, "compare": COMPARED, "compare_grad": True}
-        given = {**defaults, **{name: value for name, value in given.items() if value is not None}}
-    settings = {name: value for name, value in given.items() if value is not None}
+    elif not options.no_compare and not options.nonfinite:
+        defaults = {"compare": COMPARED}
+    given = {"every": options.every, "compare_every": options.compare_every, "compare": options.compare}
+    settings = {**defaults, **{name: value for name, value in given.items() if value is not None}}
     if options.fail_on_nonfinite and not options.nonfinite:  # kinks are counted as without it
         settings.setdefault("every", EVERY)
     nonfinite = options.nonfinite or options.fail_on_nonfinite
     return audit(ulps=options.ulps, nonfinite=nonfinite, listeners=[_progress], **settings)
 
 
-def _show(found: Audit, options: argparse.Namespace) -> None:
-    if found.rows or found.steps or found.notes:
-        _write(found, options)
-        print(found, file=sys.stderr)
-    else:
-        print("subgrad audit: no operator with a kink was differentiated.", file=sys.stderr)
+def _show(found: Audit, options: argparse.Namespace, to: TextIO) -> None:
+    """Write the files, then print the text, whose last line is the verdict; what cannot be written loses nothing else.
 
-
-def _write(audit: Audit, options: argparse.Namespace) -> None:
-    for path, write in ((options.html, audit.to_html), (options.json, audit.to_json)):
+    Raises:
+        CannotWrite: for the first such file.
+    """
+    unwritten: list[CannotWrite] = []
+    for path, made in ((options.html, found.to_html), (options.json, found.to_json)):
         if path is not None:
             place = of_rank(path)
-            write(place)
-            print(f"written: {place}", file=sys.stderr)
+            try:
+                write(place, made().encode())
+            except CannotWrite as error:
+                unwritten.append(error)
+            else:
+                print(f"written: {place}", file=sys.stderr)
+    print(found, file=to)
+    if unwritten:
+        raise unwritten[0]
+
+
+def _has_met(found: Audit) -> bool:
+    return bool(found.rows or found.steps or found.notes)
 
 
 def _progress(step: int, met: Mapping[str, float]) -> None:

@@ -5,30 +5,36 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from subgrad.cli.arguments import file, takes_convention, whole, write
+from subgrad.cli.arguments import Parser, file, new_command, takes_convention, whole, write
+from subgrad.extras import missing
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
+    import torch
 
     from subgrad.bench.measure import Benchmark
     from subgrad.bench.rows import Row
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = ("float32", "float64", "bfloat16", "float16")
 PICTURES = ("svg", "png")
 LEAST, MOST = 4, 2**40  # entries: selections are of two by two at least, and no machine has a tensor of so many
 
 
 def add(commands: Any) -> None:
-    bench = commands.add_parser("bench", help="speed and memory against torch, side by side in one run")
+    bench = new_command(
+        commands,
+        "bench",
+        "speed and memory against torch, side by side in one run",
+        "Measure the forward, the backward and the memory of operators under a convention against torch's own, by "
+        "turns and in processes of their own, and hold both against what a copy of as many entries takes.",
+        "subgrad bench --rows clamp relu --sizes 1048576 --repeats 8",
+        "subgrad bench --device cuda --dtypes bfloat16,float32 --sizes 268435456 --json record.json",
+    )
     bench.add_argument("--device", type=_device, default="cpu", metavar="cpu|cuda", help="(default: %(default)s)")
     bench.add_argument("--rows", type=_row, nargs="+", default=[], metavar="ROW", help="some rows (default: all)")
     bench.add_argument(
@@ -65,8 +71,11 @@ def add(commands: Any) -> None:
 def _device(text: str) -> str:
     if text not in ("cpu", "cuda"):
         raise argparse.ArgumentTypeError(f"{text!r} is no device to measure on: cpu or cuda")
-    if text == "cuda" and not torch.cuda.is_available():
-        raise argparse.ArgumentTypeError("torch finds no CUDA device here: only cpu")
+    if text == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise argparse.ArgumentTypeError("torch finds no CUDA device here: only cpu")
     return text
 
 
@@ -89,10 +98,12 @@ def _repeats(text: str) -> int:
 
 
 def _dtypes(text: str) -> list[torch.dtype]:
+    import torch
+
     unknown = [name for name in text.split(",") if name not in DTYPES]
     if unknown:
         raise argparse.ArgumentTypeError(f"unknown dtype {unknown[0]!r}. Known: {', '.join(DTYPES)}")
-    return list(dict.fromkeys(DTYPES[name] for name in text.split(",")))
+    return list(dict.fromkeys(getattr(torch, name) for name in text.split(",")))
 
 
 def _picture(text: str) -> Path:
@@ -118,40 +129,52 @@ def _record(text: str) -> Benchmark:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    try:
-        from rich.console import Console
+    from subgrad.report.bench import has_limit, picture
 
-        from subgrad.report.bench import has_limit, picture, summary, tables
-    except ModuleNotFoundError:
-        print("subgrad bench draws its tables with rich: pip install 'subgrad[cli]'.", file=sys.stderr)
-        return 2
     if options.picture and find_spec("matplotlib") is None:  # now, rather than when all is measured
-        print("subgrad bench draws its picture with matplotlib: pip install 'subgrad[plots]'.", file=sys.stderr)
+        print(missing("subgrad bench draws its picture with", "matplotlib"), file=sys.stderr)
         return 2
     _refuse_what_does_not_go_together(options)
     names = {each.row for each in options.show.timings} if options.show else {row.name for row in _rows(options)}
     if options.picture and not any(map(has_limit, names)):
         options.parser.error("argument --picture: none of these rows has a limit to draw: entrywise rows have one")
-    try:
-        record = options.show or _measure(options, Console(stderr=True))
-    except RuntimeError as error:
-        # A CPU that cannot allocate has no error of its own.
-        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
-            raise
-        options.parser.error(f"argument --sizes: too large for the memory here: {str(error).splitlines()[0]}")
+    record = options.show or _measured(options)
     if not record.timings:
         print("subgrad bench: there is nothing to show: no row was measured.", file=sys.stderr)
         return 1
-    if options.json:
-        write(options.json, f"{json.dumps(record.to_json(), indent=1)}\n".encode())
     if options.picture:
         write(options.picture, picture(record, options.picture.suffix[1:]))
+    _print(record)
+    return 0
+
+
+def _print(record: Benchmark) -> None:
+    """As rich tables, or the same in plain text without rich."""
+    from subgrad.report.bench import plain, summary, tables
+
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        print("\n\n".join((*plain(record), summary(record))))
+        return
     # Lines are not broken where output is no terminal.
     console = Console(width=None if sys.stdout.isatty() else 1000)
     for table in tables(record):
         console.print(table)
     console.print(summary(record), highlight=False, markup=False)
-    return 0
+
+
+def _measured(options: argparse.Namespace) -> Benchmark:
+    import torch
+
+    parser: Parser = options.parser
+    try:
+        return _measure(options)
+    except RuntimeError as error:
+        # A CPU that cannot allocate has no error of its own.
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        parser.error(f"argument --sizes: too large for the memory here: {str(error).splitlines()[0]}")
 
 
 def _refuse_what_does_not_go_together(options: argparse.Namespace) -> None:
@@ -172,24 +195,27 @@ def _rows(options: argparse.Namespace) -> list[Row]:
     return list({row.name: row for row in options.rows or rows()}.values())
 
 
-def _measure(options: argparse.Namespace, console: Console) -> Benchmark:
-    from rich.progress import Progress
-
+def _measure(options: argparse.Namespace) -> Benchmark:
+    """Row after row is measured and, with ``--json``, written: what there is then is kept if that is cut off."""
     from subgrad.bench.measure import AGAIN, COMPILED, CONTENDERS, benchmark, rounds
 
     rows = _rows(options)
     contenders = (*CONTENDERS, *(COMPILED if options.compiled else ()), *((AGAIN,) if options.again else ()))
     steps = len(rows) * len(options.sizes) * len(options.dtypes)
     said: list[str] = []
-    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("measuring", total=steps * len(rounds(options.repeats, options.device, contenders)))
+    with _bar(steps * len(rounds(options.repeats, options.device, contenders))) as bar:
 
         def tell(message: str) -> None:
             said.append(message)
-            bar.update(task, description=message)
+            bar.tell(message)
+
+        def keep(record: Benchmark) -> None:
+            bar.advance()
+            if options.json and record.timings:
+                write(options.json, f"{json.dumps(record.to_json(), indent=1)}\n".encode())
 
         record = benchmark(
-            _Watched(rows, bar, task),
+            rows,
             options.sizes,
             options.dtypes,
             device=options.device,
@@ -199,6 +225,7 @@ def _measure(options: argparse.Namespace, console: Console) -> Benchmark:
             plain=options.plain,
             command=options.line,
             progress=tell,
+            measured=keep,
         )
     _name_what_is_missing(record, rows, said)
     return record
@@ -214,15 +241,38 @@ def _name_what_is_missing(record: Benchmark, rows: list[Row], said: list[str]) -
                 print(f"not measured: {row.name}, {copy.size:,} {copy.dtype}", *why[:1], sep="\n  ", file=sys.stderr)
 
 
-@dataclass(frozen=True)
-class _Watched:
-    """Rows that move the bar on, each time round."""
+class _Bar:
+    """What is measured and how far it is, on no terminal or without rich: nowhere."""
 
-    rows: list[Row]
-    bar: Progress
-    task: TaskID
+    def tell(self, message: str) -> None: ...
 
-    def __iter__(self) -> Iterator[Row]:
-        for row in self.rows:
-            yield row
-            self.bar.advance(self.task)
+    def advance(self) -> None: ...
+
+
+class _Moving(_Bar):
+    """The same, on a terminal."""
+
+    def __init__(self, progress: Any, total: int):
+        self._progress = progress
+        self._task = progress.add_task("measuring", total=total)
+
+    def tell(self, message: str) -> None:
+        self._progress.update(self._task, description=message)
+
+    def advance(self) -> None:
+        self._progress.advance(self._task)
+
+
+@contextmanager
+def _bar(total: int) -> Generator[_Bar]:
+    if sys.stderr.isatty():
+        try:
+            from rich.console import Console
+            from rich.progress import Progress
+        except ModuleNotFoundError:
+            pass
+        else:
+            with Progress(console=Console(stderr=True), transient=True) as progress:
+                yield _Moving(progress, total)
+            return
+    yield _Bar()

@@ -8,17 +8,25 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
+from subgrad.cli.arguments import new_command
 
 
 def add(commands: Any) -> None:
-    build = commands.add_parser(
-        "build", help="compile what answers small calls without Python, once for the installed torch"
+    build = new_command(
+        commands,
+        "build",
+        "compile what answers small calls without Python, once for the installed torch",
+        "Compile the part in C++ for the installed torch, which takes half a minute and a C++ compiler. Gradients are "
+        "the same without it; small calls are slower. SUBGRAD_FRONT=never keeps a process from using it.",
+        "subgrad build",
+        "CXX=clang++ subgrad build",
     )
     build.set_defaults(command=_build)
 
 
 def _build(options: argparse.Namespace) -> int:
+    import torch
+
     from subgrad.kernels.native import build
 
     if build.library().exists():
@@ -37,9 +45,12 @@ def _build(options: argparse.Namespace) -> int:
 
 def _waiting(message: str) -> AbstractContextManager[Any]:
     """Something that moves, on a terminal."""
-    try:
-        from rich.console import Console
-    except ModuleNotFoundError:
-        print(message, file=sys.stderr)
-        return nullcontext()
-    return Console(stderr=True).status(message)
+    if sys.stderr.isatty():
+        try:
+            from rich.console import Console
+        except ModuleNotFoundError:
+            pass
+        else:
+            return Console(stderr=True).status(message)
+    print(message, file=sys.stderr)
+    return nullcontext()

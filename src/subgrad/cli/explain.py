@@ -9,23 +9,28 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from subgrad.cli.arguments import file, write
+from subgrad.cli.arguments import file, new_command, write
+from subgrad.extras import missing
 
 if TYPE_CHECKING:
+    import torch
+
     from subgrad.explain.profile import Profile
 
-DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = ("float64", "float32", "bfloat16", "float16")
 PICTURES = ("png", "svg")
 FINE = 200  # places on each side of the point in a picture that is a file
 
 
 def add(commands: Any) -> None:
-    explain = commands.add_parser(
+    explain = new_command(
+        commands,
         "explain",
-        help="an operator, an expression at a point, or why two differ",
-        epilog="subgrad explain clamp; subgrad explain 'F.relu(x) - F.relu(-x)' --at x=0; "
+        "an operator, an expression at a point, or why two differ",
+        "Say what a kink is, and what torch, each convention and other frameworks return there: of an operator, of an "
+        "expression at a point, or of two expressions that are equal and whose gradients are not.",
+        "subgrad explain clamp",
+        "subgrad explain 'F.relu(x) - F.relu(-x)' --at x=0",
         "subgrad explain 'F.relu(x)' 'torch.clamp(x, min=0)' --at 'x=[0, 1]'",
     )
     explain.add_argument(
@@ -72,7 +77,7 @@ def _explain(options: argparse.Namespace) -> int:
     if len(subjects) > 2:
         options.parser.error("give one operator, or one or two expressions")
     if options.picture and find_spec("matplotlib") is None:
-        print("subgrad explain draws its picture with matplotlib: pip install 'subgrad[plots]'.", file=sys.stderr)
+        print(missing("subgrad explain draws its picture with", "matplotlib"), file=sys.stderr)
         return 2
     is_name = len(subjects) == 1 and not options.at and is_operator(subjects[0])
     try:
@@ -100,12 +105,14 @@ def _operator(options: argparse.Namespace) -> int:
 
 
 def _expressions(options: argparse.Namespace) -> int:
+    import torch
+
     from subgrad.explain.points import point
     from subgrad.explain.profile import profile
     from subgrad.explain.program import explain
     from subgrad.report import explain_text
 
-    dtype = DTYPES[options.dtype]
+    dtype = getattr(torch, options.dtype)
     inputs = point(options.at, dtype)
     unknown = [name for name in options.wrt if name not in inputs]
     if unknown:

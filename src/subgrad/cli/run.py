@@ -1,24 +1,31 @@
-"""``subgrad run``: an unchanged script under a convention."""
+"""``subgrad run``: an unchanged program under a convention."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from subgrad.cli.arguments import takes_convention
+from subgrad.cli.arguments import new_command, takes_convention, takes_program
 
 
 def add(commands: Any) -> None:
-    run = commands.add_parser("run", help="an unchanged script under a convention")
-    run.add_argument("script", help="the Python script")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    run = new_command(
+        commands,
+        "run",
+        "an unchanged script or module under a convention",
+        "Run a script or module as python does, with the elements of a convention at every kink. Forward values never "
+        "change, nor do gradients anywhere else.",
+        "subgrad run --convention torch-2.13 train.py --epochs 3",
+        "subgrad run --convention min-norm,clamp=pass-through -m package.train",
+    )
     takes_convention(run)
+    takes_program(run)
     run.set_defaults(command=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     from subgrad.apply.use import set_default
-    from subgrad.script import run_script
+    from subgrad.script import run_program
 
     set_default(options.convention)
-    return run_script(options.script, options.arguments)
+    return run_program(options.program, options.is_module)

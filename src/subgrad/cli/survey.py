@@ -10,11 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from subgrad.cli.arguments import convention, takes_convention
-from subgrad.kinks import KINKS
-from subgrad.kinks.kink import unknown
+from subgrad.cli.arguments import convention, file, new_command, takes_convention
 
 if TYPE_CHECKING:
     from subgrad.report.survey_text import Line
@@ -24,8 +20,16 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    survey = commands.add_parser(
-        "survey", help="what the installed torch returns at every kink, and whether that keeps its rule"
+    survey = new_command(
+        commands,
+        "survey",
+        "what the installed torch returns at every kink, and whether that keeps its rule",
+        "Measure what the installed torch returns at every kink of every operator, in forward and reverse mode, and "
+        "hold it against torch's documented rule; or hold two conventions, versions of torch or frameworks against "
+        "each other.",
+        "subgrad survey clamp relu",
+        "subgrad survey --diff torch-2.13 torch-2.14",
+        "subgrad survey --frameworks torch,jax --html atlas.html",
     )
     survey.add_argument("operators", nargs="*", metavar="OPERATOR", help="these alone (default: all)")
     form = survey.add_mutually_exclusive_group()
@@ -53,13 +57,17 @@ def add(commands: Any) -> None:
         "--repro", type=_operator, metavar="OP", help="an issue report for each overload of OP that breaks the rule"
     )
     survey.add_argument("--json", action="store_true", help="for machines: one list")
-    survey.add_argument("--html", metavar="FILE", help="a page of it all; with --frameworks of what those return, too")
+    survey.add_argument(
+        "--html", type=file, metavar="FILE", help="a page of it all; with --frameworks of what those return, too"
+    )
     takes_convention(survey)
     survey.set_defaults(command=_survey, parser=survey)
 
 
 def _operator(text: str) -> str:
     """An operator of the table, by its name or one of its overloads: ``max``, ``max.dim``, ``aten::max.dim``."""
+    from subgrad.kinks import KINKS
+
     name = text.removeprefix("aten::")
     try:
         KINKS[name]
@@ -126,6 +134,7 @@ def _here(options: argparse.Namespace) -> int:
 
 
 def _places(operators: Sequence[str]) -> list[Place]:
+    from subgrad.kinks import KINKS
     from subgrad.survey import places
 
     kinks = [kink for name in operators for kink in KINKS[name]]
@@ -183,7 +192,7 @@ def _measured(options: argparse.Namespace) -> Iterator[Measurement]:
 
 
 def _others(options: argparse.Namespace) -> int:
-    from subgrad.kinks.kink import ALIASES
+    from subgrad.kinks.kink import ALIASES, unknown
     from subgrad.report.frameworks_text import frameworks, not_measured
     from subgrad.survey.finding import to_json
     from subgrad.survey.frameworks import cases, chosen
@@ -222,7 +231,11 @@ def _waiting(what: str) -> AbstractContextManager[Any]:
             pass
         else:
             return _Moving(what, Console(stderr=True).status(what))
-    return nullcontext(lambda message: print(f"{what}: {message}", file=sys.stderr, flush=True))
+
+    def tell(message: str) -> None:
+        print(f"{what}: {message}", file=sys.stderr, flush=True)
+
+    return nullcontext(tell)
 
 
 class _Moving:
@@ -233,7 +246,10 @@ class _Moving:
 
     def __enter__(self) -> Any:
         self.status.start()
-        return lambda message: self.status.update(f"{self.what}: {message}")
+        return self._tell
+
+    def _tell(self, message: str) -> None:
+        self.status.update(f"{self.what}: {message}")
 
     def __exit__(self, *exception: object) -> None:
         self.status.stop()
@@ -265,6 +281,8 @@ def _print_wrapped(text: str) -> None:
 
 
 def _repro(operator: str) -> int:
+    import torch
+
     from subgrad.report.repro import reports
 
     measured = [(place, place.finding("torch")) for place in _places([operator])]

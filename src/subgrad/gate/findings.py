@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from subgrad.audit.call_site import Site
-from subgrad.audit.effects import Cause, Effect, plural, size
+from subgrad.audit.effects import Cause, Effect, changes
 
 DEPENDS = "gradient-depends-on-convention"
 NOT_FINITE = "gradient-not-finite"
@@ -90,12 +90,11 @@ def _number(relative: float | None) -> float:
 
 def _finding(effect: Effect, cause: Cause, is_known: bool, fails: bool) -> Finding:
     going = f"going from {effect.before} to {effect.after}"
-    changed = f"{cause.parameters:,} of {plural(len(effect.changes), 'parameter')}"
     turned = "entry changes" if cause.flips == 1 else "entries change"
     signs = f", {cause.flips:,} {turned} sign" if cause.flips else ""
     uncertain = "" if effect.repeats else " Backward is not deterministic here: some of that may be its own."
-    changes = f"changes the gradients of {changed} by {size(cause.relative)} of their norm{signs}"
-    message = f"`{cause.operator}`: {going} {changes}.{uncertain}"
+    changed = changes(cause.parameters, len(effect.changes), cause.relative)
+    message = f"`{cause.operator}`: {going} {changed}{signs}.{uncertain}"
     return Finding(
         DEPENDS,
         cause.site,

@@ -18,3 +18,7 @@ executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuMask(), C
 scans.for_windows, scans.for_corners = OnCuda(), count_at
 dispatch.fast_paths.append(fast_paths)
 dispatch.paths_around_python.append(paths_around_python)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -52,6 +52,9 @@ class Kink:
         """Where the kink is, in words of the operator's arguments."""
         return f"self == {self.at}" if isinstance(self.set, Slopes) else self.at
 
+    def __str__(self) -> str:
+        return f"{self.op} at {self.place}: {self.set}"
+
     @property
     def words(self) -> str:
         """The place as people would say it, where it is more than a comparison."""
@@ -71,7 +74,7 @@ class Kink:
     def numbers(self) -> set[str]:
         """The arguments on which place and slopes of a corner depend."""
         slopes = (self.set.left_slope, self.set.right_slope) if isinstance(self.set, Slopes) else ()
-        return set().union(*(names(each) for each in (self.at, *slopes)))
+        return {name for each in (self.at, *slopes) for name in names(each)}
 
     def applies(self, arguments: Mapping[str, Any], dtype: torch.dtype | None = None) -> bool:
         """Whether the place exists at all for these arguments; corners by their bounds in the dtype of ``self``."""
@@ -100,7 +103,8 @@ class Kink:
 
     def torch_picks(self, version: str) -> Any:
         """The ``torch`` column for one version, ``"2.13"`` or ``"2.14"``."""
-        return self.torch[version] if isinstance(self.torch, Mapping) else self.torch
+        picks: Any = self.torch
+        return picks[version] if hasattr(picks, "keys") else picks
 
 
 USER_NAMES = {
@@ -192,7 +196,7 @@ class Table:
         return tuple(kink for kink in self if kink.op == op)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} kinks of {len(self.names)} operators: {', '.join(self.names)}>"
+        return f"<{len(self)} kinks of {len(self.names)} operators, from {self.names[0]} to {self.names[-1]}>"
 
 
 def unknown(kind: str, name: object, known: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -49,7 +50,7 @@ INSTALLED = torch.__version__.partition("+")[0]
 
 
 def atlas(
-    answers: Sequence[Answers] = (), operators: Sequence[str] = (), watch: Callable[..., Iterable] = iter
+    answers: Sequence[Answers] = (), operators: Sequence[str] = (), watch: Callable[..., Iterable[Any]] = iter
 ) -> Atlas:
     """Measure the installed torch at every place of the table, and join what the frameworks returned there.
 

@@ -109,7 +109,7 @@ def counted(audit: Audit) -> str:
         )
     if len(met) > SHOWN:
         said.append(f"{len(met) - SHOWN} more kinks were hit: to_html() shows all.")
-    return "\n".join((*said, *audit.verdicts, *(f"{note}." for note in noted(audit))))
+    return "\n".join((*said, *(f"{note}." for note in noted(audit)), *audit.verdicts))
 
 
 def noted(audit: Audit) -> list[str]:

@@ -6,13 +6,15 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
-from rich.table import Table
-from rich.text import Text
 
 from subgrad.bench.measure import RIVALS, Benchmark, Timing
 from subgrad.bench.rows import SELECTIONS, Row, rows
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 # In two lines, so that a table fits a terminal.
 COLUMNS = (
@@ -134,7 +136,10 @@ def tables(record: Benchmark) -> list[Table]:
 
 
 def _table(dtype: str, size: int, measured: Sequence[Line]) -> Table:
-    table = Table(title=f"{size:,} entries, {dtype}", title_justify="left", header_style="bold")
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=_title(dtype, size), title_justify="left", header_style="bold")
     table.add_column("row")
     table.add_column("contender")
     for column in COLUMNS:
@@ -152,6 +157,26 @@ def _table(dtype: str, size: int, measured: Sequence[Line]) -> Table:
         )
         previous = name
     return table
+
+
+def plain(record: Benchmark) -> list[str]:
+    """The same in plain text."""
+    return [f"{_title(dtype, size)}\n{_plain(lines(record, dtype, size))}" for dtype, size in groups(record)]
+
+
+def _plain(measured: Sequence[Line]) -> str:
+    names = [(line.timing.row, line.timing.contender) for line in measured]
+    cells = [tuple(column.replace("\n", " ") for column in COLUMNS), *(line.cells() for line in measured)]
+    left = [max(map(len, column)) for column in zip(("row", "contender"), *names, strict=True)]
+    right = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join((*map(str.ljust, name, left), *map(str.rjust, numbers, right)))
+        for name, numbers in zip((("row", "contender"), *names), cells, strict=True)
+    )
+
+
+def _title(dtype: str, size: int) -> str:
+    return f"{size:,} entries, {dtype}"
 
 
 def _style(value: float | None) -> str:

@@ -34,3 +34,7 @@ __all__ = [
     "gradgradcheck",
     "tensors",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -119,7 +119,7 @@ class Failure:
         return self.point is not None and not math.isfinite(self.point)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Conformance:
     """What a backend returned, held against a convention.
 
@@ -143,6 +143,10 @@ class Conformance:
     def failed(self) -> int:
         """How many cases disagree."""
         return len({id(failure.case) for failure in self.failures})
+
+    def __repr__(self) -> str:
+        told = f"{self.passed:,} cases passed, {self.failed:,} failed, {len(self.died):,} died"
+        return f"<Conformance to {self.convention}: {told}, {len(self.lacking):,} operators are lacking>"
 
     def __bool__(self) -> bool:
         """Whether all that the backend has agrees."""

@@ -90,7 +90,7 @@ def find_kinks(
         seed: the same seed finds the same kinks, in the same order.
 
     Raises:
-        ModuleNotFoundError: without hypothesis, which ``pip install 'subgrad[testing]'`` brings.
+        ModuleNotFoundError: without hypothesis, which ``pip install hypothesis`` brings.
     """
     hypothesis = hypothesis_for("subgrad.testing.find_kinks")
     lows, highs = _bounds(box, dtype)

@@ -54,7 +54,7 @@ def tensors(
         requires_grad: of the tensors.
 
     Raises:
-        ModuleNotFoundError: without hypothesis, which ``pip install 'subgrad[testing]'`` brings.
+        ModuleNotFoundError: without hypothesis, which ``pip install hypothesis`` brings.
     """
     st = hypothesis_for("subgrad.testing.tensors").strategies
     if dtype not in WIDTHS:

@@ -180,6 +180,8 @@ class Armed:
 
     def after(self, run: Backward, given: Sequence[Any]) -> None:
         """Look at what the walk has filled; ``given`` is what it returned."""
+        if run.is_ours:  # inside one of the program's, of which `before` has been told
+            return
         walk, self._walk = self._walk, None
         held, self._held = self._held, Walk()
         while self._hooks:

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from subgrad.apply import dispatch, scopes
+from subgrad.extras import missing, needed
 
 SOURCE = Path(__file__).with_name("fast_path.cpp")
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("cpu_clamp.h", "cpu_max_pool.h"))
@@ -90,11 +91,12 @@ def _compiler() -> Callable[..., Any]:
     if scripts not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join((scripts, os.environ.get("PATH", "")))
     try:
-        from torch.utils import cpp_extension
+        with needed("extensions of torch are compiled with", "setuptools"):
+            from torch.utils import cpp_extension
     except ModuleNotFoundError as error:
-        raise BuildError(f"{error.name} is missing: pip install 'subgrad[build]'.") from error
+        raise BuildError(str(error)) from error
     if not cpp_extension.is_ninja_available():
-        raise BuildError("ninja is missing: pip install 'subgrad[build]'.")
+        raise BuildError(missing("extensions of torch are compiled with", "ninja"))
     compiler = cpp_extension.get_cxx_compiler()
     if shutil.which(compiler) is None:
         raise BuildError(f"there is no C++ compiler: {compiler!r} is not found. Install one, or name it in CXX.")
