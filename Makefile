@@ -62,7 +62,8 @@ lint: .venv/ready  ## ruff and pyright
 docs: .venv/ready  ## the pages made from what torch returns and commands print: docs/kinks.md, explain.md, atlas.html
 	.venv/bin/python scripts/document.py
 
-speed: .venv/ready  ## the page made from the records in benchmarks/records: docs/speed.md
+speed: .venv/ready  ## the pages made from the records in benchmarks/records: docs/speed.md, docs/records
+	.venv/bin/python scripts/records.py
 	.venv/bin/python scripts/speed.py
 
 scan: .venv/ready  ## every operator of PyTorch's database, probed for kinks that the table lacks: docs/scan.md
