@@ -8,7 +8,7 @@ TESTED = build/tested
 # Bytecode is written even where the surroundings say otherwise: dozens of processes import torch.
 TEST = PYTHONDONTWRITEBYTECODE= $(1)/bin/pytest -n $(WORKERS) --dist worksteal --tested $(TESTED)/$(2).json
 
-.PHONY: help survey test test-newest test-unbuilt test-oldest test-front built browser lint docs speed scan database clarke mutations testing bertoin everywhere \
+.PHONY: help survey test test-newest test-unbuilt test-oldest test-front built browser lint docs site pictures speed scan database clarke mutations testing bertoin everywhere \
 	versions record frameworks clean
 
 help:  ## this list
@@ -62,6 +62,14 @@ lint: .venv/ready  ## ruff and pyright
 docs: .venv/ready  ## the pages made from what torch returns and commands print: docs/kinks.md, explain.md, atlas.html
 	.venv/bin/python scripts/document.py
 
+site: .venv-site/ready  ## the documentation as a site, in build/site: warnings are errors, links are checked
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet --strict
+	.venv-site/bin/python scripts/site_links.py build/site
+
+pictures: .venv/ready browser  ## the pictures of the documentation, drawn and photographed: docs/images
+	.venv/bin/python scripts/pictures.py
+	.venv/bin/python scripts/report_images.py
+
 speed: .venv/ready  ## the pages made from the records in benchmarks/records: docs/speed.md, docs/records
 	.venv/bin/python scripts/records.py
 	.venv/bin/python scripts/speed.py
@@ -101,7 +109,7 @@ frameworks: .venv/ready  ## what the real JAX, TensorFlow, MLX, Paddle, tinygrad
 	.venv/bin/python scripts/record_frameworks.py
 
 clean:  ## remove the environments
-	rm -rf .venv .venv-oldest .venv-uv .venv-torch-*
+	rm -rf .venv .venv-oldest .venv-site .venv-uv .venv-torch-*
 
 .venv-uv/ready:
 	$(PYTHON) -m venv .venv-uv
@@ -116,4 +124,10 @@ clean:  ## remove the environments
 .venv-oldest/ready: pyproject.toml | .venv-uv/ready
 	.venv-uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv-oldest
 	.venv-uv/bin/uv pip install --quiet --python .venv-oldest/bin/python -e '.[dev]' '$(OLDEST)'
+	touch $@
+
+# Of the package only its sources are read, so that no torch is needed.
+.venv-site/ready: pyproject.toml | .venv-uv/ready
+	.venv-uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv-site
+	.venv-uv/bin/uv pip install --quiet --python .venv-site/bin/python --group docs
 	touch $@
