@@ -97,6 +97,8 @@ class Session:
         self._recording = Recording(self._modules, ulps)
         self._effects: list[Effect] = []
         self._steps, self._recorded = 0, []
+        self._goes_back = False  # whether backward was called, in the step that is running
+        self._is_training = False  # and in one before it
         self._optimizers = Steps()
         self.looked_at = 0  # steps of optimizers
         self._thread = 0
@@ -165,6 +167,8 @@ class Session:
             self._safely(lambda armed: armed.close(self._steps, is_last))
         if not self._recording.is_on:
             return
+        if is_last and self._is_training and not self._goes_back:  # such as a loss that is printed in the end
+            return self._recording.drop()
         try:
             met = self._recording.close(self._steps)
         except RuntimeError as error:  # a device that failed, as the program will say itself
@@ -184,6 +188,7 @@ class Session:
         self._close()
         met = self._recording.last if self._steps in self._recorded[-1:] else {}
         self._steps += 1
+        self._is_training, self._goes_back = self._is_training or self._goes_back, False
         self._begin()
         for listener in self.listeners:
             listener(self._steps - 1, met)
@@ -232,6 +237,7 @@ class Session:
 
     def _before_backward(self, run: Backward) -> bool | str:
         """Look at the graph of a backward that is about to run; in a step that compares, compare. It runs always."""
+        self._goes_back = True
         if self._armed is not None and self._armed.is_walking:
             return True
         keeps = self._safely(lambda armed: armed.before(run))
