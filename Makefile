@@ -59,16 +59,16 @@ lint: .venv/ready  ## ruff and pyright
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright --pythonpath .venv/bin/python
 
-docs: .venv/ready  ## the pages made from what torch returns and commands print: docs/kinks.md, explain.md, atlas.html
+docs: .venv/ready  ## the pages made from what torch returns and commands print: docs/kinks.md, conventions.md, explain.md, atlas.html
 	.venv/bin/python scripts/document.py
 
 site: .venv-site/ready  ## the documentation as a site, in build/site: warnings are errors, links are checked
-	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict
 	.venv-site/bin/python scripts/site_links.py build/site
 
 pictures: .venv/ready browser  ## the pictures of the documentation, drawn and photographed: docs/images
 	.venv/bin/python scripts/pictures.py
-	.venv/bin/python scripts/report_images.py
+	.venv/bin/python scripts/photographs.py
 
 speed: .venv/ready  ## the pages made from the records in benchmarks/records: docs/speed.md, docs/records
 	.venv/bin/python scripts/records.py

@@ -4,6 +4,16 @@ Rounded weights are clamped to the range of the integers, as torchao and others 
 rounded onto the bound itself, by construction: there torch 2.13 lets the gradient through, and torch 2.14 stops it.
 
     python examples/audit_walkthrough.py report.html
+
+prints
+
+    40 steps, 20 of them recorded, 10 compared
+    clamp in layer 0, self == min: hit in 20 of them
+    clamp in layer 0, self == max: hit in 20 of them
+    clamp in layer 2, self == min: hit in 20 of them
+    clamp in layer 2, self == max: hit in 20 of them
+    from torch 2.13 to 2.14 the gradients of 0.weight and 2.weight change, because of
+      levels = levels.clamp(-HIGH, HIGH)
 """
 
 import sys
@@ -52,8 +62,8 @@ def main() -> None:
             print(f"{row.operator} in layer {row.module}, {row.kink}: hit in {len(row.series)} of them")
     worst = audit.worst["torch-2.13", "torch-2.14"]
     changed = [change.parameter for change in worst.changes if change.differ]
-    print(f"the change of version changes {', '.join(changed)}; largest where? {worst.relative > 0.01}")
-    print("because of the line:", worst.causes[0].site.source)
+    print(f"from torch 2.13 to 2.14 the gradients of {' and '.join(changed)} change, because of")
+    print(f"  {worst.first.site.source}")
 
 
 if __name__ == "__main__":

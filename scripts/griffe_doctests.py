@@ -15,4 +15,6 @@ class Doctests(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **given: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = EXAMPLE.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", obj.docstring.value)
+            obj.docstring.value = EXAMPLE.sub(
+                lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", obj.docstring.value
+            )
