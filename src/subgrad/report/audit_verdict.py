@@ -168,7 +168,8 @@ def slope(row: Row, name: str) -> str | None:
                 taken = convention(name).element(Spot(kink, kink.set.at({}), ("self",)))
             except (KeyError, NameError, TypeError, ValueError):  # slopes that depend on the call; an own convention
                 return None
-            return number(taken["self"]) if taken and "self" in taken else None
+            weight = taken.get("self") if taken else None
+            return number(weight) if isinstance(weight, int | float) else None
     return None
 
 
