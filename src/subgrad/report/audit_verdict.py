@@ -83,7 +83,7 @@ def _card(effect: Effect, audit: Audit) -> str:
     of = "of the gradient" if effect.relative is not None else ""
     return (
         f'<div class="verdict differs"><p class="size"><b>{large}</b> {of}</p><div>{sentence}'
-        f'<p class="soft">{times}; the largest change is in step {effect.step:,}, backward at '
+        f'<p class="soft">{times}; most entries do in step {effect.step:,}, backward at '
         f"{breakable(str(effect.site))}.</p>{_change(effect)}</div></div>"
     )
 
@@ -145,7 +145,7 @@ def _marked(each: Guilty, rows: Sequence[Row]) -> str:
 
 def _place(row: Row, each: Guilty) -> str:
     total = row.total
-    inside = f" in <code>{breakable(row.module)}</code>" if row.module else ""
+    inside = f" in module <code>{breakable(row.module)}</code>" if row.module else ""
     said = (
         f"{total.hits:,} of {plural(total.entries, 'entry', 'entries')} ({share(row.share)}) lie on "
         f"<code>{escape(row.kink)}</code>{inside}"
