@@ -8,7 +8,7 @@ TESTED = build/tested
 # Bytecode is written even where the surroundings say otherwise: dozens of processes import torch.
 TEST = PYTHONDONTWRITEBYTECODE= $(1)/bin/pytest -n $(WORKERS) --dist worksteal --tested $(TESTED)/$(2).json
 
-.PHONY: help survey test test-newest test-unbuilt test-oldest test-front built browser lint docs site pictures speed scan database clarke mutations testing bertoin everywhere \
+.PHONY: help survey test test-newest test-unbuilt test-oldest test-front built browser lint docs speed scan database clarke mutations testing bertoin everywhere \
 	versions record frameworks clean
 
 help:  ## this list
@@ -62,6 +62,7 @@ lint: .venv/ready  ## ruff and pyright
 docs: .venv/ready  ## the pages made from what torch returns and commands print: docs/kinks.md, conventions.md, explain.md, atlas.html
 	.venv/bin/python scripts/document.py
 
+.PHONY: site pictures
 site: .venv-site/ready  ## the documentation as a site, in build/site: warnings are errors, links are checked
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict
 	.venv-site/bin/python scripts/site_links.py build/site
