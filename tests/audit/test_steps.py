@@ -58,6 +58,17 @@ def test_what_is_printed_after_the_last_step_is_no_step() -> None:
     assert not audit.unseen
 
 
+def test_a_step_that_fails_before_its_backward_is_one() -> None:
+    x = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([x], lr=0.0)
+    with pytest.raises(RuntimeError, match="out of data"), subgrad.audit(every=1) as audit:  # noqa: PT012
+        (x.clamp(min=0) * torch.tensor([1.0, -2.0, 3.0])).sum().backward()
+        optimizer.step()
+        x.abs()
+        raise RuntimeError("out of data")
+    assert (audit.steps, audit.recorded, {row.operator for row in audit.rows}) == (2, (0, 1), {"clamp", "abs"})
+
+
 def test_what_follows_the_last_step_and_goes_backward_is_one() -> None:
     x = torch.zeros(3, requires_grad=True)
     optimizer = torch.optim.SGD([x], lr=0.0)

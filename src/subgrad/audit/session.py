@@ -124,6 +124,8 @@ class Session:
 
     def __exit__(self, *exception: object) -> None:
         try:
+            if exception[0] is None and self._is_training and not self._goes_back:
+                self._recording.drop()  # such as a loss that is printed in the end; a step that failed is one
             self._close(is_last=True)
         finally:
             self._suspend()
@@ -167,8 +169,6 @@ class Session:
             self._safely(lambda armed: armed.close(self._steps, is_last))
         if not self._recording.is_on:
             return
-        if is_last and self._is_training and not self._goes_back:  # such as a loss that is printed in the end
-            return self._recording.drop()
         try:
             met = self._recording.close(self._steps)
         except RuntimeError as error:  # a device that failed, as the program will say itself
