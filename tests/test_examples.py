@@ -14,7 +14,7 @@ import subgrad
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 BY_HAND = {"torchao_versions": "makes environments with two versions of torch"}
-NEEDS = {"lightning_audit": "lightning", "torchao_int8": "torchao"}
+NEEDS = {"lightning_audit": "lightning"}
 
 
 def stated(path: Path) -> str:
@@ -30,6 +30,8 @@ def stated(path: Path) -> str:
 def test_an_example_prints_what_it_says(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if path.with_suffix(".txt").exists():
+        pytest.skip("takes long: what it prints is in a file beside it")
     expected = stated(path)
     if path.stem in BY_HAND:
         pytest.skip(BY_HAND[path.stem])
