@@ -57,10 +57,20 @@ lint: .venv/ready  ## ruff and pyright
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright --pythonpath .venv/bin/python
 
-docs: .venv/ready  ## the pages made from what torch returns and commands print: docs/kinks.md, explain.md, atlas.html
+docs: .venv/ready  ## the pages made from what torch returns and commands print: docs/kinks.md, conventions.md, explain.md, atlas.html
 	.venv/bin/python scripts/document.py
 
-speed: .venv/ready  ## the page made from the records in benchmarks/records: docs/speed.md
+.PHONY: site pictures
+site: .venv-site/ready  ## the documentation as a site, in build/site: warnings are errors, links are checked
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict
+	.venv-site/bin/python scripts/site_links.py build/site
+
+pictures: .venv/ready browser  ## the pictures of the documentation, drawn and photographed: docs/images
+	.venv/bin/python scripts/pictures.py
+	.venv/bin/python scripts/photographs.py
+
+speed: .venv/ready  ## the pages made from the records in benchmarks/records: docs/speed.md, docs/records
+	.venv/bin/python scripts/records.py
 	.venv/bin/python scripts/speed.py
 
 scan: .venv/ready  ## every operator of PyTorch's database, probed for kinks that the table lacks: docs/scan.md
@@ -101,7 +111,7 @@ smoke: .venv-uv/ready  ## wheel and sdist, built, and tried in empty environment
 	.venv-uv/bin/python scripts/smoke.py
 
 clean:  ## remove the environments
-	rm -rf .venv .venv-oldest .venv-uv .venv-torch-*
+	rm -rf .venv .venv-oldest .venv-site .venv-uv .venv-torch-*
 
 .venv-uv/ready:
 	$(PYTHON) -m venv .venv-uv
@@ -121,4 +131,10 @@ clean:  ## remove the environments
 .venv-oldest/ready: pyproject.toml | .venv-uv/ready
 	.venv-uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv-oldest
 	.venv-uv/bin/uv pip install --quiet --python .venv-oldest/bin/python -e '.[dev]' '$(OLDEST)'
+	touch $@
+
+# Of the package only its sources are read, so that no torch is needed.
+.venv-site/ready: pyproject.toml | .venv-uv/ready
+	.venv-uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv-site
+	.venv-uv/bin/uv pip install --quiet --python .venv-site/bin/python --group docs
 	touch $@

@@ -7,11 +7,14 @@ from pathlib import Path
 
 def write_section(page: Path, name: str, text: str) -> None:
     """Replace the part of a page; one that is not there yet comes last."""
+    page.write_text(with_section(page.read_text() if page.exists() else "", name, text))
+
+
+def with_section(page: str, name: str, text: str) -> str:
+    """The text of a page with its part of this name replaced, or put last."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before = page.read_text() if page.exists() else ""
     part = f"{begin}\n{text.strip()}\n{end}"
-    if begin in before and end in before:
-        head, rest = before.split(begin, 1)
-        page.write_text(f"{head}{part}{rest.split(end, 1)[1]}")
-    else:
-        page.write_text(f"{before.rstrip()}\n\n{part}\n".lstrip())
+    if begin in page and end in page:
+        head, rest = page.split(begin, 1)
+        return f"{head}{part}{rest.split(end, 1)[1]}"
+    return f"{page.rstrip()}\n\n{part}\n".lstrip()

@@ -1,350 +1,148 @@
-"""Write docs/speed.md from the records in benchmarks/records: of `subgrad bench`, and of the scripts in benchmarks.
+"""Fill the tables of docs/speed.md from the records in benchmarks/records, which `scripts/records.py` shows in full.
 
 python scripts/speed.py
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
-from subgrad.bench.measure import RIVALS, Benchmark
-from subgrad.report.bench import NONE, Line, front, groups, lines, milliseconds, ratio, share
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-ROOT = Path(__file__).resolve().parents[1]
-RECORDS = ROOT / "benchmarks" / "records"
+from records import ROOT, Record, markdown, milliseconds, stored
+from sections import with_section
+
+from subgrad.bench.measure import Benchmark, Timing
+
 PAGE = ROOT / "docs" / "speed.md"
-
-TEXT = """# Speed and memory
-
-Written by `python scripts/speed.py` from the records in `benchmarks/records`: every number below is from one of them,
-under the command that measured it. Medians, by turns: torch and subgrad. Your own are one command away:
-
-```sh
-subgrad bench --device cuda --dtypes float32,bfloat16 --sizes 4096,268435456 --json mine.json --picture mine.svg
-subgrad bench --show mine.json
-```
-
-## How to read it
-
-- *both*: forward and backward. Each is measured in a process of its own, torch's without any kernel of ours. All keep
-  the memory that they free and use it again at once, as allocators for numerical work do: else what is measured on a
-  CPU is how the system gives it back. There, every turn is a process that has done nothing yet, and puts what it works
-  on elsewhere: what was done before, and where memory happens to lie, make a difference too. (`rows_cpu_16mi` and
-  `rows_cpu_16threads` are older: eight turns a process.) With `--plain` nothing of that is done: processes are as they
-  are started, with the allocator as it comes, which is what a user sees.
-- *torch / subgrad*: above 1, subgrad is the faster one. Each turn of one is held against the turn of the other beside
-  it, and the median of that is shown: a shared machine can be slow for half of the time, and the median of one
-  contender then falls on the fast half, that of another on the slow one. Records that are older than this (of the H200,
-  `rows_cpu_64ki_again`, and the two above) have the quotient of medians.
-- *torch, again*: torch in a second process, in which all is equal. *torch / torch, again* is how far apart equal things
-  were measured there; what subgrad differs by less says nothing.
-- *with* `subgrad build`: calls like earlier ones were answered in C++, without Python.
-- *of the limit*: the time in which a copy of as many entries, measured in the same run, would move what has to move,
-  over the time it took. Forward that is the operands, read, and the result, written: a copy, if there is one operand.
-  Backward it is the cotangent, read, and a gradient for each operand, written; and the kept bits, where less than a
-  byte an entry is kept. At small sizes all is overhead. More than 100% is what fits in a cache, and `abs`, whose second
-  bits are read only where there are any. Selections (`amax`, `sort`, ...) do not move whole tensors: no limit is given
-  for them.
-- *kept*: bytes for each entry of one operand, held from forward to backward; the result itself is not counted, inputs
-  that the graph holds are.
-- What overwrites its input (`relu_`, ...) is given a copy to overwrite, in every column alike.
-- A row that fails in some dtype on some device is left out there.
-- Networks: a whole training step, and the most memory it held at once beyond what was there before it.
-
-{records}
-"""
-RECORD = """## {name}
-
-{machine}, torch {torch}:
-
-```sh
-{command}
-```
-
-{tables}"""
-EMPTY = "No record is stored yet."
-OWNERS = ("torch", "min-norm")
-Record = dict[str, Any]
+ON_GPU = ("clamp", "clamp_min", "maximum(x, number)", "abs", "relu6", "hardtanh")
+ON_CPU = ("clamp", "clamp_min", "maximum(x, number)", "relu6", "relu", "abs", "maximum(x, y)")
+LARGE, MIDDLE = 2**28, 2**20
+Records = dict[str, Any]
 
 
-def stored(folder: Path = RECORDS) -> dict[str, Record]:
-    """The records by name."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
-
-
-def page(records: dict[str, Record]) -> str:
-    """The page about speed, in markdown."""
-    return TEXT.format(records="\n\n".join(section(*each) for each in records.items()) or EMPTY)
-
-
-def section(name: str, record: Record) -> str:
-    if "summary" in record:
-        tables = zoo(record)
-    elif "steps" in record:
-        tables = networks(record)
-    elif "programs" in record:
-        tables = small_steps(record)
-    elif "audits" in record:
-        tables = audits(record["audits"])
-    elif "armed" in record:
-        tables = armed(record["armed"])
-    elif "costs" in record:
-        tables = costs(record["costs"])
-    elif "native" in record:
-        tables = slowest_poolings(record)
-    elif "limits" in record:
-        tables = poolings(record["rows"])
-    elif "rows" in record:
-        tables = models_of_others(record["rows"])
-    else:
-        tables = rows(Benchmark.from_json(record))
-    return RECORD.format(name=name, tables=tables, **{key: record[key] for key in ("machine", "torch", "command")})
-
-
-def zoo(record: Record) -> str:
-    """Training steps of torchvision's models: ratios to torch's own, of time and of the peak of memory."""
-    found: dict[str, dict[str, Record]] = {}
-    for step in record["steps"]:
-        found.setdefault(step["model"], {})[f"{step['convention']} {step['front']}".strip()] = step
-    contenders = [each for each in next(iter(found.values())) if each != "torch"]
-    columns = ["model", "torch, ms", *(f"time: {each}" for each in contenders)]
-    times = (
-        [
-            model,
-            milliseconds(by["torch"]["milliseconds"]),
-            *(f"{by[each]['milliseconds ratio']:.2f}" for each in contenders),
-        ]
-        for model, by in found.items()
-    )
-    means = ["*geometric mean*", "", *(f"{each['geometric mean']:.3f}" for each in record["summary"])]
-    of_memory = [each for each in contenders if not each.startswith("torch again")]
-    peaks = (
-        [model, gibibytes(by["torch"]["peak bytes"]), *(f"{by[each]['peak bytes ratio']:.3f}" for each in of_memory)]
-        for model, by in found.items()
-    )
-    return (
-        f"Batches of {record['batch']} at {record['pixels']} pixels, {record['dtype']}, channels last, "
-        f"{'compiled' if record.get('compiled') else 'eager'}; ratios to torch's step, the mean of two processes. What "
-        "differs from 1 by less than *torch again*, the second one, says nothing.\n\n"
-        f"{markdown(columns, (*times, means))}\n\n"
-        f"{markdown(['model', 'torch, peak GiB', *(f'peak: {each}' for each in of_memory)], peaks)}"
-    )
-
-
-def small_steps(record: Record) -> str:
-    """Steps that are bound by Python: ratios to torch's own."""
-    contenders = list(record["programs"][0]["ratios"])
-    rows = (
-        [each["program"], f"{each['torch microseconds']:.1f}", *(f"{each['ratios'][one]:.2f}" for one in contenders)]
-        for each in record["programs"]
-    )
-    table = markdown(["program", "torch, us", *contenders], rows)
-    return f"Convention `{record['convention']}`; ratios to torch.\n\n{table}"
-
-
-def models_of_others(measured: Sequence[Record]) -> str:
-    """What `subgrad.grad` and `subgrad.audit` cost with torchvision's models."""
-    columns = ["model", "what", "operators that meet a kink", "plain, ms", "time"]
-    rows = (
-        [
-            each["model"],
-            each["what"],
-            str(each.get("kinks", NONE)),
-            milliseconds(each["plain ms"]),
-            times(each["ratio"]),
-        ]
-        for each in measured
-    )
+def operators(records: Records) -> str:
+    """Large tensors on a GPU: time and what is kept."""
+    found = timings(records["rows_h200"], "bfloat16", LARGE)
+    columns = ["", "torch, ms", "`min-norm`, ms", "times as fast", "kept by torch, bytes an entry", "by `min-norm`"]
+    rows = []
+    for name in ON_GPU:
+        theirs, ours = found[name, "torch"], found[name, "subgrad"]
+        kept = (f"{each.kept / each.size:.3g}" for each in (theirs, ours))
+        times = (milliseconds(each.both) for each in (theirs, ours))
+        rows.append([f"`{name}`", *times, f"{theirs.both / ours.both:.2f}", *kept])
     return markdown(columns, rows)
 
 
-def slowest_poolings(record: Record) -> str:
-    """Of many calls the ten that are slowest against torch's own, forward and backward together."""
-    found = sorted(record["rows"], key=lambda each: -each["ratios"][2])
-    mean = geometric_mean([each["ratios"][2] for each in found])
-    part, most = "With" if record["native"] else "Without", found[0]["ratios"][2]
-    return (
-        f"{part} the C++ part, {len(found)} calls. Forward and backward together take {mean:.2f} times as long as "
-        f"torch's in the geometric mean, and {most:.2f} times at most; the ten slowest:\n\n{poolings(found[:10])}"
-    )
-
-
-def poolings(measured: Sequence[Record]) -> str:
-    """Max-pooling under `min-norm`, which shares ties, and torch's own."""
-    columns = ["call", "input", "ties", *(f"{part}, ms: {of}" for part in ("forward", "backward") for of in OWNERS)]
-    rows = (
-        [
-            f"`{each['call']}`",
-            f"{'x'.join(map(str, each['shape']))} {each['dtype'][6:]}{', channels last' * each['channels last']}",
-            each["ties"],
-            *(milliseconds(each[of][part]) for part in range(2) for of in OWNERS),
-            *(f"{1 / each['ratios'][part]:.2f}" for part in range(2)),
-        ]
-        for each in measured
-    )
-    return markdown([*columns, "torch / min-norm: forward", "backward"], rows)
-
-
-def times(ratio: float) -> str:
-    return f"{ratio:.2f} times"
-
-
-def armed(measured: Sequence[Record]) -> str:
-    """What it costs to be armed against NaN where there is none, beside plain training steps."""
-    columns = ["model", "plain, ms", "armed, ms", "time", "plain, again", "limit", "`detect_anomaly`"]
-    rows = (
-        [
-            each["model"],
-            *(milliseconds(each[name]) for name in ("plain_ms", "armed_ms")),
-            *(f"{each[name]:.2f}" for name in ("armed", "again", "limit", "anomaly")),
-        ]
-        for each in measured
-    )
+def cpu(records: Records) -> str:
+    """A million entries on a CPU."""
+    found = timings(records["rows_cpu_plain"], "float32", MIDDLE)
+    columns = ["", "torch, ms", "`min-norm`, ms", "times as fast", "torch against torch"]
+    rows = []
+    for name in ON_CPU:
+        theirs, ours, again = (found[name, each] for each in ("torch", "subgrad", "torch, again"))
+        times = (milliseconds(each.both) for each in (theirs, ours))
+        rows.append([f"`{name}`", *times, f"{ours.ratio:.2f}", f"{again.ratio:.2f}"])
     return markdown(columns, rows)
 
 
-def costs(measured: Sequence[Record]) -> str:
-    """What `subgrad.grad` costs beside `torch.func.grad`."""
-    columns = [
-        "network",
-        "parameters",
-        "kinks",
-        "torch.func.grad, ms",
-        "subgrad.grad, ms",
-        "time",
-        "first",
-        "peak memory",
-    ]
-    rows = (
+def models(records: Records) -> str:
+    """Training steps of eleven models: over torch's own, in the mean and at worst."""
+    columns = ["convention", "`subgrad build`", "geometric mean", "at worst", "peak memory, at worst"]
+    rows = [
         [
-            each["model"],
-            f"{each['parameters']:,}",
-            "some" if each["hit"] else "none",
-            milliseconds(each["plain_ms"]),
-            milliseconds(each["subgrad_ms"]),
-            times(each["time"]),
-            times(each["first"]) if "first" in each else NONE,
-            times(each["memory"]) if each["memory"] else NONE,
+            f"`{each['convention']}`",
+            {"built": "yes", "not built": "no", "again": "torch against torch"}[each["front"]],
+            f"{each['geometric mean']:.2f}",
+            f"{each['worst ratio']:.2f}, {each['worst']}",
+            f"{each['largest peak']:.2f}",
         ]
-        for each in measured
-    )
+        for each in records["zoo_h200"]["summary"]
+    ]
     return markdown(columns, rows)
 
 
-def audits(measured: Sequence[Record]) -> str:
-    """What `subgrad.audit` costs beside plain training steps of ResNet-18."""
-    columns = ["audit", "plain step, ms", "audited step, ms", "recorded step, ms", "others, ms", "time", "peak memory"]
+def features(records: Records) -> str:
+    """What the rest costs beside plain torch."""
+    audit = {each["audit"]: each for each in records["audit_h200"]["audits"]}
+    grads = [each["ratio"] for each in records["real_models_h200"]["rows"] if each["what"] == "grad"]
+    free = [each["ratio"] for each in records["real_models_h200"]["rows"] if each["what"] == "grad, no kink"]
+    armed = [each["armed"] for each in records["nonfinite_h200"]["armed"]]
+    anomaly = [each["anomaly"] for each in records["nonfinite_h200"]["armed"]]
     rows = (
+        ["`subgrad.audit(model)`, one step of ten recorded", f"{audit['default']['time']:.2f}", "audit_h200"],
         [
-            each["audit"],
-            *(milliseconds(each[name]) for name in ("plain_ms", "audited_ms", "recorded_ms", "other_ms")),
-            times(each["time"]),
-            f"{each['memory']:.3f} times" if each["memory"] else NONE,
-        ]
-        for each in measured
+            "the same, comparing two conventions in one step of ten",
+            f"{audit['compare, every 10th step']['time']:.2f}",
+            "audit_h200",
+        ],
+        ["`subgrad.grad` where no kink is met, over `torch.func.grad`", between(free), "real_models_h200"],
+        ["`subgrad.grad` where kinks are met", between(grads), "real_models_h200"],
+        ["`subgrad.audit(model, nonfinite=True)`, armed against NaN", between(armed), "nonfinite_h200"],
+        ["for comparison, torch's `detect_anomaly`", between(anomaly), "nonfinite_h200"],
     )
-    return f"One step of {measured[0]['every']} is recorded, or compared.\n\n{markdown(columns, rows)}"
+    return markdown(["", "times a plain step", "record"], ([*each[:2], link(each[2])] for each in rows))
 
 
-def networks(record: Record) -> str:
-    """One line for each network: the time and the peak of a training step."""
-    found: dict[str, dict[str, Record]] = {}
-    for step in record["steps"]:
-        found.setdefault(step["network"], {})[step["convention"]] = step
-    conventions = list(dict.fromkeys(step["convention"] for step in record["steps"]))
-    ours = [each for each in conventions if each != "torch"]
-    columns = [
-        "network",
-        *(f"step, ms: {each}" for each in conventions),
-        *(f"torch / {each}" for each in ours),
-        *(f"peak, GiB: {each}" for each in conventions),
-    ]
-    measured = (
-        [
-            network,
-            *(milliseconds(by[each]["milliseconds"]) for each in conventions),
-            *(ratio(by["torch"]["milliseconds"] / by[each]["milliseconds"]) for each in ours),
-            *(gibibytes(by[each]["peak bytes"]) for each in conventions),
-        ]
-        for network, by in found.items()
+def slower(records: Records) -> str:
+    """Where it costs more than torch: the worst of each record."""
+    small, strong = records["small_steps_cpu"]["programs"], records["zoo_strong_zero_h200"]["steps"]
+    (mean,) = (
+        each for each in records["zoo_h200"]["summary"] if (each["convention"], each["front"]) == ("mean", "not built")
     )
-    tables = f"Batches of {record['batch']}, {record['dtype']}.\n\n{markdown(columns, measured)}"
-    return tables + thresholds(record.get("thresholds", ()))
 
+    def pooling(name: str) -> float:
+        return max(each["ratios"][2] for each in records[name]["rows"])
 
-def thresholds(swept: Sequence[Record]) -> str:
-    """From which size on masks are packed."""
-    if not swept:
-        return ""
-    columns = ["masks packed from", "step, ms", "peak, GiB"]
-    measured = (
-        [f"{each['smallest packed']:,}", milliseconds(each["milliseconds"]), gibibytes(each["peak bytes"])]
-        for each in swept
+    rows = (
+        ("small steps on a CPU", max(each["ratios"]["built"] for each in small), "small_steps_cpu"),
+        ("without `subgrad build`", max(each["ratios"]["not built"] for each in small), "small_steps_cpu"),
+        ("a model under `mean`, without `subgrad build`", mean["worst ratio"], "zoo_h200"),
+        (
+            "a model with `strong_zero=True`",
+            max(each["milliseconds ratio"] for each in strong if each["convention"] != "torch"),
+            "zoo_strong_zero_h200",
+        ),
+        ("max-pooling that shares ties, on a GPU", pooling("max_pool_h200"), "max_pool_h200"),
+        ("on a CPU", pooling("max_pool_cpu"), "max_pool_cpu"),
+        ("on a CPU, without `subgrad build`", pooling("max_pool_cpu_unbuilt"), "max_pool_cpu_unbuilt"),
     )
-    return f"\n\nThe size from which on masks are packed, {swept[0]['network']}.\n\n{markdown(columns, measured)}"
+    return markdown(["", "times torch's", "record"], ([what, f"{ratio:.2f}", link(name)] for what, ratio, name in rows))
 
 
-def gibibytes(size: int) -> str:
-    return f"{size / 2**30:.2f}" if size else NONE  # of a CPU it is not measured
+def timings(record: Record, dtype: str, size: int) -> dict[tuple[str, str], Timing]:
+    """Those of one dtype and size, by row and contender."""
+    return {
+        (each.row, each.contender): each
+        for each in Benchmark.from_json(record).timings
+        if (each.dtype, each.size) == (dtype, size)
+    }
 
 
-def rows(record: Benchmark) -> str:
-    """A table for each dtype and size."""
-    tables = (f"### {size:,} entries, {dtype}\n\n{table(lines(record, dtype, size))}" for dtype, size in groups(record))
-    return "\n\n".join((f"Convention `{record.convention}`, {front(record)}.", *tables))
+def between(ratios: Sequence[float]) -> str:
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
 
 
-def table(measured: Sequence[Line]) -> str:
-    """One line for each row: the times of all, then what follows from them."""
-    contenders = list(dict.fromkeys(line.timing.contender for line in measured))
-    ours = [each for each in contenders if each.startswith("subgrad")]
-    held = [each for each in contenders if each in RIVALS]
-    columns = [
-        "row",
-        *(f"both, ms: {each}" for each in contenders),
-        *(f"torch / {each}" for each in held),
-        *(f"backward, ms: {each}" for each in contenders),
-        *(f"forward, of the limit: {each}" for each in ours if "compiled" not in each),
-        *(f"backward, of the limit: {each}" for each in ours if "compiled" not in each),
-        *(f"kept: {each}" for each in contenders),
-    ]
-    found: dict[str, dict[str, Line]] = {}
-    for line in measured:
-        found.setdefault(line.timing.row, {})[line.timing.contender] = line
-    return markdown(columns, (cells(name, by, contenders, held, ours) for name, by in found.items()))
+def link(name: str) -> str:
+    return f"[`{name}`](records/{name}.md)"
 
 
-def cells(
-    name: str, by: dict[str, Line], contenders: Sequence[str], held: Sequence[str], ours: Sequence[str]
-) -> list[str]:
-    def each(said: Callable[[Line], str], of: Sequence[str] = contenders) -> list[str]:
-        return [said(by[contender]) if contender in by else NONE for contender in of]
-
-    return [
-        f"`{name}`",
-        *each(lambda line: milliseconds(line.timing.both)),
-        *each(lambda line: ratio(line.ratio), held),
-        *each(lambda line: milliseconds(line.timing.backward)),
-        *each(lambda line: share(line.forward_share), [name for name in ours if "compiled" not in name]),
-        *each(lambda line: share(line.backward_share), [name for name in ours if "compiled" not in name]),
-        *each(lambda line: f"{line.kept:.3g}"),
-    ]
+TABLES = {"operators": operators, "cpu": cpu, "models": models, "features": features, "slower": slower}
 
 
-def markdown(columns: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    rule = ["---", *["--:"] * (len(columns) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *cells))
+def filled(page: str, records: Records) -> str:
+    """The page with its tables made anew."""
+    for name, table in TABLES.items():
+        page = with_section(page, name, table(records))
+    return page
 
 
 def main() -> int:
-    records = stored()
-    PAGE.write_text(page(records))
-    print(f"{PAGE.relative_to(ROOT)}: {len(records)} records")
+    PAGE.write_text(filled(PAGE.read_text(), stored()))
+    print(f"{PAGE.relative_to(ROOT)}: {len(TABLES)} tables")
     return 0
 
 

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import subgrad
-from subgrad.audit.nonfinite.advice import STRONG
+from subgrad.audit import Line, Nonfinite, Site
+from subgrad.audit.nonfinite.advice import STRONG, of
 from subgrad.audit.nonfinite.remedies import MASKED, REMEDIES, SAFE, SELECTING, Remedy
 
 STEP = 1e-6
@@ -252,3 +253,14 @@ def test_strong_zeros_give_the_gradient_without_a_change_to_the_line(remedy: Rem
     (found,) = torch.autograd.grad(given["loss"], x)
     expected = slopes(lambda x: case.loss(case.original(x)), case.at)
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_line_of_an_installed_package_is_not_to_be_written_in_another_way() -> None:
+    def advice(file: str) -> list[str]:
+        line = Line(Site(file, 3, "f", "y = x.sqrt()"), "sqrt", inputs=(("self", "0"),))
+        mask = Line(Site("/home/me/train.py", 4, "f", "torch.where(x > 0, y, 0.0)"), "where")
+        found = Nonfinite(0, "slope", "NaN", mask.site, (), line=line, mask=mask, cotangent="0", gradient="nan")
+        return [each.code for each in of(found, ())]
+
+    assert "torch.sqrt(inside)" in advice("/home/me/train.py")[0]
+    assert advice("/usr/lib/python3/site-packages/package/file.py") == [STRONG]

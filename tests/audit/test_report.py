@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,19 +203,110 @@ def shown(page: Any, column: int) -> list[str]:
 def test_the_page_renders_every_part(page: Any) -> None:
     assert page.title() == "subgrad audit"
     assert page.locator("h2").all_inner_texts() == [
+        "Lines responsible",
+        "Gradients",
         "Kinks by call site",
         "Hits over time",
         "Distances to the nearest kink",
-        "Gradients",
         "Source lines",
     ]
-    assert page.locator("svg[role=img]").count() == 3
-    for picture in page.locator("svg[role=img]").all():
+    assert page.locator("[role=img]").count() == 3
+    for picture in page.locator("[role=img]").all():
         box = picture.bounding_box()
         assert box["width"] > 100
         assert box["height"] > 30
     assert "1,152 entries change sign" in page.locator(".verdict").inner_text()
     assert "return x.clamp(0, 6)" in page.locator(".source").all_inner_texts()[0]
+
+
+def test_the_verdict_comes_first_with_its_size_the_line_and_what_to_write(page: Any) -> None:
+    first = page.locator("header + *")
+    assert "verdict" in first.get_attribute("class")
+    assert first.locator(".size").inner_text().split("\n") == ["20.0%", "of the gradient"]
+    assert "losses.py:41" in first.inner_text()
+    assert first.locator(".copy").inner_text().startswith('with subgrad.use("torch-2.13"):\n    return x.clamp(0, 6)\n')
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_nothing_is_cut_off_and_no_word_is_broken(browser: Any, tmp_path: Path, scheme: str) -> None:
+    plain = Audit(tuple(each for each in example().rows if each.site != BAD), compared=example().compared)
+    plain.to_html(tmp_path / "page.html")
+    page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page.goto((tmp_path / "page.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    cut = """all => all
+        .filter(each => each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== 'inline')
+        .map(each => each.outerHTML.slice(0, 80))"""
+    assert page.eval_on_selector_all("body *:not(script):not(svg *)", cut) == []
+    # A word is whole where its letters lie on one line.
+    whole = """() => [...document.querySelectorAll('td, th, p, h2, h3, .card')].flatMap(each => {
+        const found = [];
+        const walk = document.createTreeWalker(each, NodeFilter.SHOW_TEXT);
+        while (walk.nextNode()) for (const word of walk.currentNode.data.matchAll(/[A-Za-z]{2,}/g)) {
+          const range = document.createRange();
+          range.setStart(walk.currentNode, word.index); range.setEnd(walk.currentNode, word.index + word[0].length);
+          if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) found.push(word[0]);
+        }
+        return found; })"""
+    assert page.evaluate(whole) == []
+    page.close()
+
+
+def test_lines_are_marked_in_their_source_once_over_all_steps(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text("def f(x):\n    # before\n    y = x.clamp(0, 6)\n    return y\n")
+    site = Site(str(file), 3, "f", "y = x.clamp(0, 6)")
+    met = row(site, "", "clamp", [4, 5]), replace(row(site, "", "clamp", [1, 1]), kink="self == min")
+    audit = Audit(met, tuple(effect_at(step, site, step / 40) for step in (0, 10)), steps=20, recorded=(0, 10))
+    page = audit.to_html()
+    assert page.count('<article class="guilty">') == 1
+    assert (
+        "<span><i>2</i><code>    # before</code></span><mark><i>3</i><code>    y = x.clamp(0, 6)</code></mark>" in page
+    )
+    assert "by up to 25.0%, in 2 steps from 0 to 10, of 2 backwards compared" in page
+    assert (
+        "2 of 2,000 entries (0.1%) lie on <code>self == min</code>, where torch-2.13 has slope 1 and torch-2.14" in page
+    )
+    file.write_text("something else\n" * 5)
+    linecache.checkcache()
+    assert "# before" not in audit.to_html()
+
+
+def effect_at(step: int, site: Site, relative: float) -> Effect:
+    changes = (Change("w", 4, 2, relative, 0), Change("b", 4, int(step > 0), 1e-4, 0))
+    cause = Cause(site, "clamp", 1, 2, 0, relative=relative)
+    return Effect("torch-2.13", "torch-2.14", step, site, changes, relative, (cause,))
+
+
+def test_the_heat_map_lies_on_a_true_time_axis() -> None:
+    audit = Audit(effects=tuple(effect_at(step, PLAIN, 0.5) for step in (0, 10, 100)), steps=101, recorded=(0, 10, 100))
+    cells = re.findall(
+        r'<i style="left:([\d.]+)%;width:([\d.]+)%;opacity:([\d.]+)" title="w, step (\d+)', audit.to_html()
+    )
+    left, width, shade, steps = zip(*cells, strict=True)
+    assert [int(step) for step in steps] == [0, 10, 100]
+    room = 100 - float(width[0])
+    assert [float(each) / room for each in left] == pytest.approx([0, 0.1, 1], abs=1e-3)
+    assert len(set(shade)) == 1
+    assert float(re.search(r"opacity:([\d.]+)\" title=\"b, step 10", audit.to_html())[1]) < float(shade[0])
+
+
+def test_one_recorded_step_is_drawn_as_bars_and_says_which() -> None:
+    page = Audit((row(PLAIN, "head", "clamp", [7]),), (effect_at(0, PLAIN, 0.5),), steps=1, recorded=(0,)).to_html()
+    assert "polyline" not in page
+    assert "Of step 0, the one that was recorded, by module." in page
+    assert '<i style="left:0;width:50.0%"></i><b>50.00%, 2 of 4 entries</b>' in page
+
+
+def test_advice_never_points_into_an_installed_package() -> None:
+    site = Site("/usr/lib/python3/site-packages/torchao/quant.py", 490, "quantize", "q = torch.clamp(q, low, high)")
+    effect = effect_at(0, site, 0.41)
+    assert effect.pin == (
+        'To keep them: subgrad.set_default("torch-2.13") before the run, since quant.py:490 is in an installed package.'
+    )
+    page = Audit(effects=(effect,), steps=1, recorded=(0,)).to_html()
+    assert '<pre class="copy">subgrad.set_default(&quot;torch-2.13&quot;)</pre>' in page
+    assert "subgrad.use(" not in page
 
 
 def test_the_table_sorts_numbers_as_numbers_and_words_as_words(page: Any) -> None:

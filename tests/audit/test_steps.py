@@ -43,6 +43,43 @@ def test_one_optimizer_ends_a_step_each_time() -> None:
     assert (audit.steps, audit.recorded) == (35, (0, 10, 20, 30))
 
 
+def test_what_is_printed_after_the_last_step_is_no_step() -> None:
+    x = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([x], lr=0.0)
+    with subgrad.audit(every=1) as audit:
+        for _ in range(2):
+            print((x.relu().sum() + x.abs().sum()).item())  # counted: its step goes on to backward
+            (x.clamp(min=0) * torch.tensor([1.0, -2.0, 3.0])).sum().backward()
+            optimizer.step()
+        print(x.abs().sum().item(), x.hardshrink().sum().item())
+    assert (audit.steps, audit.recorded) == (2, (0, 1))
+    assert {row.operator: row.total.calls for row in audit.rows} == {"relu": 2, "abs": 2, "clamp": 2}
+    assert [note for note in audit.notes if "after the last step" in note]
+    assert not audit.unseen
+
+
+def test_a_step_that_fails_before_its_backward_is_one() -> None:
+    x = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([x], lr=0.0)
+    with pytest.raises(RuntimeError, match="out of data"), subgrad.audit(every=1) as audit:  # noqa: PT012
+        (x.clamp(min=0) * torch.tensor([1.0, -2.0, 3.0])).sum().backward()
+        optimizer.step()
+        x.abs()
+        raise RuntimeError("out of data")
+    assert (audit.steps, audit.recorded, {row.operator for row in audit.rows}) == (2, (0, 1), {"clamp", "abs"})
+
+
+def test_what_follows_the_last_step_and_goes_backward_is_one() -> None:
+    x = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([x], lr=0.0)
+    with subgrad.audit(every=1) as audit:
+        for _ in range(2):
+            (x.clamp(min=0) * torch.tensor([1.0, -2.0, 3.0])).sum().backward()
+            optimizer.step()
+        x.abs().sum().backward()
+    assert (audit.steps, audit.recorded) == (3, (0, 1, 2))
+
+
 def test_two_in_turn_are_both_recorded_in_one_step_of_ten() -> None:
     audit, counts = trained("ab", 100)
     assert counts["a"] == dict.fromkeys((0, 2, *range(10, 101, 10)), 1)

@@ -25,6 +25,7 @@ from subgrad.report.bench import milliseconds, picture
 
 ROOT = Path(__file__).parents[2]
 SPEED = runpy.run_path(str(ROOT / "scripts" / "speed.py"))
+RECORDS = runpy.run_path(str(ROOT / "scripts" / "records.py"))
 Captured = pytest.CaptureFixture[str]
 
 # A copy of 1,024 entries in float32 moves 8,192 bytes, in 1 ms here.
@@ -373,16 +374,22 @@ class TestPage:
     )
 
     def test_is_what_the_script_would_write(self) -> None:
-        written = SPEED["page"](SPEED["stored"]())
-        assert written == (ROOT / "docs" / "speed.md").read_text(), "run `python scripts/speed.py`"
+        page = (ROOT / "docs" / "speed.md").read_text()
+        assert SPEED["filled"](page, RECORDS["stored"]()) == page, "run `make speed`"
+
+    def test_every_record_has_a_page_that_the_script_would_write(self) -> None:
+        folder = ROOT / "docs" / "records"
+        written = {path.name: path.read_text() for path in folder.glob("*.md")}
+        assert written == RECORDS["pages"](RECORDS["stored"]()), "run `make speed`"
 
     def test_names_machine_version_and_command(self) -> None:
-        page = SPEED["page"]({"a record": RECORD.to_json()})
-        assert "## a record\n\na machine, torch 2.15.0:\n\n```sh\nsubgrad bench --compiled\n```" in page
+        page = RECORDS["page"]("a record", RECORD.to_json())
+        assert page.startswith("# a record\n\na machine, torch 2.15.0; [how to read it]")
+        assert "```sh\nsubgrad bench --compiled\n```" in page
 
     def test_has_a_line_for_each_row(self) -> None:
         record = replace(RECORD, timings=RECORD.timings[:5])
-        page = SPEED["page"]({"a record": record.to_json()})
+        page = RECORDS["page"]("a record", record.to_json())
         both, backward = "4.000 | 2.000 | 3.000 | 2.500 | 4.100", "2.000 | 1.016 | 1.250 | 1.250 | 2.500"
         assert f"| `relu` | {both} | 2.00 | 1.20 | 0.98 | {backward} | 50% | 100% | 4 | 0.125 | 1 | 1 | 4 |\n" in page
 
@@ -390,7 +397,7 @@ class TestPage:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python"}
         cost = {"model": "MLP", "parameters": 1234, "hit": True, "plain_ms": 2.0, "subgrad_ms": 4.0, "time": 2.0}
         costs = [{**cost, "memory": None}, {**cost, "first": 3.5, "memory": 0.5}]
-        page = SPEED["page"]({"programs": {**rest, "costs": costs}})
+        page = RECORDS["page"]("programs", {**rest, "costs": costs})
         assert "| MLP | 1,234 | some | 2.000 | 4.000 | 2.00 times | - | - |\n" in page
         assert "| MLP | 1,234 | some | 2.000 | 4.000 | 2.00 times | 3.50 times | 0.50 times |\n" in page
 
@@ -399,14 +406,14 @@ class TestPage:
         own = {"model": "resnet18", "convention": "torch", "front": "", "milliseconds": 10.0, "peak bytes": 2 << 30}
         ours = {**own, "convention": "mean", "front": "built", "milliseconds ratio": 0.9, "peak bytes ratio": 0.75}
         summary = [{"geometric mean": 0.912}]
-        page = SPEED["page"]({"zoo": {**rest, "pixels": 224, "steps": [own, ours], "summary": summary}})
+        page = RECORDS["page"]("zoo", {**rest, "pixels": 224, "steps": [own, ours], "summary": summary})
         assert "| resnet18 | 10.000 | 0.90 |\n| *geometric mean* |  | 0.912 |\n" in page
         assert "| resnet18 | 2.00 | 0.750 |" in page
 
     def test_has_a_line_for_each_small_step(self) -> None:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "convention": "torch-2.13"}
         programs = [{"program": "clamp", "torch microseconds": 17.25, "ratios": {"built": 0.8, "not built": 1.9}}]
-        page = SPEED["page"]({"small": {**rest, "programs": programs}})
+        page = RECORDS["page"]("small", {**rest, "programs": programs})
         assert "| clamp | 17.2 | 0.80 | 1.90 |" in page
 
     def test_has_a_line_for_each_model_of_others(self) -> None:
@@ -415,14 +422,14 @@ class TestPage:
             {"model": "resnet18", "what": "grad", "kinks": 1, "plain ms": 12.5, "ratio": 2.25},
             {"model": "resnet18", "what": "audit", "plain ms": 10.5, "ratio": 1.07},
         ]
-        page = SPEED["page"]({"models": {**rest, "rows": measured}})
+        page = RECORDS["page"]("models", {**rest, "rows": measured})
         assert "| resnet18 | grad | 1 | 12.500 | 2.25 times |\n| resnet18 | audit | - | 10.500 | 1.07 times |" in page
 
     def test_has_a_line_for_each_pooling(self) -> None:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "limits": [0.5, 0.5, 1.0]}
         call = {"call": "max_pool2d(2)", "shape": [2, 3, 4, 4], "dtype": "torch.bfloat16", "channels last": True}
         times = {"torch": [1.0, 3.0, 4.0], "min-norm": [0.5, 1.0, 1.5], "ratios": [0.5, 0.25, 0.375]}
-        page = SPEED["page"]({"pools": {**rest, "rows": [{**call, "ties": "all", **times}]}})
+        page = RECORDS["page"]("pools", {**rest, "rows": [{**call, "ties": "all", **times}]})
         line = (
             "| `max_pool2d(2)` | 2x3x4x4 bfloat16, channels last | all | 1.000 | 0.5000 | 3.000 | 1.000 | 2.00 | 4.00 |"
         )
@@ -431,11 +438,11 @@ class TestPage:
     def test_has_a_line_for_each_threshold(self) -> None:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "dtype": "bfloat16", "batch": 256}
         swept = [{"network": "a network", "milliseconds": 30.0, "peak bytes": 3 << 30, "smallest packed": 65536}]
-        page = SPEED["page"]({"networks": {**rest, "steps": self.STEPS, "thresholds": swept}})
+        page = RECORDS["page"]("networks", {**rest, "steps": self.STEPS, "thresholds": swept})
         assert "| 65,536 | 30.000 | 3.00 |\n" in page
 
     def test_has_a_line_for_each_network(self) -> None:
         rest = {"machine": "a machine", "torch": "2.15.0", "command": "python", "dtype": "bfloat16", "batch": 256}
-        page = SPEED["page"]({"networks": {**rest, "steps": self.STEPS}})
+        page = RECORDS["page"]("networks", {**rest, "steps": self.STEPS})
         assert "Batches of 256, bfloat16.\n" in page
         assert "| a network | 30.000 | 20.000 | 1.50 | 3.00 | 1.00 |\n" in page

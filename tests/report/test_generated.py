@@ -11,6 +11,7 @@ from documented import COMMAND, TORCH, filled
 from recorded_atlas import recorded_atlas
 
 from subgrad.report import atlas_page
+from subgrad.report.conventions_table import conventions_table
 from subgrad.report.kinks_page import kinks_page
 from subgrad.survey import survey
 
@@ -34,6 +35,14 @@ def test_the_samples_of_commands_are_what_they_print() -> None:
         pytest.skip(f"printed with torch {named}")
     assert len(COMMAND.findall(page)) >= 6
     assert filled(page).splitlines() == page.splitlines(), "run `make docs`"
+
+
+def test_the_table_of_conventions_is_what_make_docs_would_write() -> None:
+    page = (DOCS / "conventions.md").read_text()
+    (named,) = re.findall(r"is torch (\d+\.\d+)", page)
+    if not torch.__version__.startswith(f"{named}."):
+        pytest.skip(f"measured with torch {named}")
+    assert f"\n{conventions_table()}\n" in page, "run `make docs`"
 
 
 def test_the_atlas_is_what_make_docs_would_write() -> None:

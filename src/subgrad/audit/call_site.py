@@ -8,6 +8,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+INSTALLED = ("site-packages", "dist-packages")  # folders of packages, which are not the user's to edit
+
 
 @dataclass(frozen=True)
 class Site:
@@ -29,6 +31,11 @@ class Site:
         """A line of some code; what is written there may be had from the variables of its module alone."""
         source = linecache.getline(code.co_filename, line, variables).strip()
         return cls(code.co_filename, line, code.co_name, source)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the line belongs to an installed package."""
+        return any(folder in Path(self.file).parts for folder in INSTALLED)
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line}" if self.file else "no line of Python"

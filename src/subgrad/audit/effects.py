@@ -125,9 +125,15 @@ class Effect:
 
     @property
     def pin(self) -> str:
-        """The spelling that keeps the gradients of before."""
-        lines = ", ".join(dict.fromkeys(str(cause.site) for cause in self.causes))
-        return f"To keep them: with subgrad.use({spelled(self.before)}): around {lines}."
+        """The spelling that keeps the gradients of before. Lines of installed packages are not to be edited."""
+        sites = dict.fromkeys(cause.site for cause in self.causes)
+        installed = [str(site) for site in sites if site.is_installed]
+        if not installed:
+            return f"To keep them: with subgrad.use({spelled(self.before)}): around {', '.join(map(str, sites))}."
+        return (
+            f"To keep them: subgrad.set_default({spelled(self.before)}) before the run, "
+            f"since {', '.join(installed)} {'is' if len(installed) == 1 else 'are'} in an installed package."
+        )
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Effect:

@@ -97,7 +97,10 @@ class Port:
             return ""
         lines = f"The lines are {listed(self.causes)}."
         others = "".join(f" At {site} (`{operator}`) it is {name}." for site, operator, name in self.elsewhere)
-        around = "".join(f", subgrad.use({spelled(name)}) around {site}" for site, _, name in self.elsewhere)
+        around = "".join(
+            f", subgrad.use({spelled(name)}) around {'your call of ' * site.is_installed}{site}"
+            for site, _, name in self.elsewhere
+        )
         return f"{lines}{others} To have its gradients: subgrad.set_default({spelled(self.convention)}){around}."
 
     def _rest(self) -> str:

@@ -175,6 +175,17 @@ class Recording:
         self.last = _summary(met)
         return bool(met)
 
+    def drop(self) -> None:
+        """Forget what was counted since the last step ended."""
+        met = [site for slots in self._slots.values() for site in {slot.site for slot in slots if slot.calls}]
+        if met:
+            lines = ", ".join(dict.fromkeys(map(str, met)))
+            self.notes[f"after the last step, with no backward after it, nothing is counted: {lines}"] = None
+        self._counts, self._samples = [], []
+        for slots in self._slots.values():
+            for slot in slots:
+                slot.calls = slot.entries = slot.hits = slot.near = 0
+
     def rows(self) -> tuple[Row, ...]:
         found: dict[Any, Row] = {}
         for row in (slot.row() for slots in self._slots.values() for slot in slots if slot.series):

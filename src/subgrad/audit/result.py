@@ -143,18 +143,23 @@ class Audit:
     @property
     def verdicts(self) -> tuple[str, ...]:
         """One for each pair of conventions, about the step in which they differ most, and what it does not cover."""
-        most: dict[tuple[str, str], Effect] = {}
-        for effect in self.effects:
-            pair = (effect.before, effect.after)
-            if pair not in most or effect.differing > most[pair].differing:
-                most[pair] = effect
-        found = {pair: replace(effect, unseen=self._not_covered(effect)).verdict for pair, effect in most.items()}
+        found = {pair: effect.verdict for pair, effect in self.worst.items()}
         why = f": {first_of(self.unseen)}" if self.unseen else ""
         asked = [(self.compared[0], other) for other in self.compared[1:]]
         return tuple(
             found.get(pair, f"No gradients were compared under {pair[0]} and {pair[1]}{why}.")
             for pair in dict.fromkeys((*asked, *found))
         )
+
+    @property
+    def worst(self) -> dict[tuple[str, str], Effect]:
+        """For each pair of conventions the comparison in which they differ most, with all that was not seen."""
+        most: dict[tuple[str, str], Effect] = {}
+        for effect in self.effects:
+            pair = (effect.before, effect.after)
+            if pair not in most or effect.differing > most[pair].differing:
+                most[pair] = effect
+        return {pair: replace(effect, unseen=self._not_covered(effect)) for pair, effect in most.items()}
 
     @property
     def is_partial(self) -> bool:

@@ -95,6 +95,8 @@ class Session:
         self._recording = Recording(self._modules, ulps)
         self._effects: list[Effect] = []
         self._steps, self._recorded = 0, []
+        self._goes_back = False  # whether backward was called, in the step that is running
+        self._is_training = False  # and in one before it
         self._optimizers = Steps()
         self.looked_at = 0  # steps of optimizers
         self._thread = 0
@@ -120,6 +122,8 @@ class Session:
 
     def __exit__(self, *exception: object) -> None:
         try:
+            if exception[0] is None and self._is_training and not self._goes_back:
+                self._recording.drop()  # such as a loss that is printed in the end; a step that failed is one
             self._close(is_last=True)
         finally:
             self._suspend()
@@ -182,6 +186,7 @@ class Session:
         self._close()
         met = self._recording.last if self._steps in self._recorded[-1:] else {}
         self._steps += 1
+        self._is_training, self._goes_back = self._is_training or self._goes_back, False
         self._begin()
         for listener in self.listeners:
             listener(self._steps - 1, met)
@@ -230,6 +235,7 @@ class Session:
 
     def _before_backward(self, run: Backward) -> bool | str:
         """Look at the graph of a backward that is about to run; in a step that compares, compare. It runs always."""
+        self._goes_back = True
         if self._armed is not None and self._armed.is_walking:
             return True
         keeps = self._safely(lambda armed: armed.before(run))

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 
+from subgrad.audit.call_site import INSTALLED
 from subgrad.gate.findings import DEPENDS, Finding, Line, line_of
 
 FORMAT = "subgrad.baseline/1"
-INSTALLED = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, order=True)

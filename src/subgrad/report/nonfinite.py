@@ -9,6 +9,7 @@ from subgrad.audit.effects import plural
 from subgrad.audit.nonfinite.result import Line, Nonfinite
 from subgrad.audit.nonfinite.words import sentences
 from subgrad.audit.result import Audit
+from subgrad.report.html import breakable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,16 +65,20 @@ def section(audit: Audit) -> str:
     if not audit.nonfinite:
         return "".join(f"<p>{escape(each)}</p>" for each in said(audit))
     head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(each)}</td>' for each in cells(found).values())}</tr>" for found in audit.nonfinite
-    )
+    rows = "".join(f"<tr>{''.join(_cell(*each) for each in cells(found).items())}</tr>" for found in audit.nonfinite)
     listed = "".join(map(_finding, audit.nonfinite))
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{listed}'
+    return f'{listed}<table class="wide"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def _cell(name: str, text: str) -> str:
+    return f'<td data-label="{name}">{breakable(text)}</td>'
 
 
 def _finding(found: Nonfinite) -> str:
     line = found.guilty
     source = f"<pre>{escape(line.site.source)}</pre>" if line is not None and line.site.source else ""
-    told = "".join(f"<p>{escape(each)}</p>" for each in sentences(found))
-    advice = "".join(f"<p>{escape(each.words)}:</p><pre>{escape(each.code)}</pre>" for each in found.advice)
-    return f'<div class="verdict">{source}{told}{advice}</div>'
+    told = "".join(f"<p>{breakable(each)}</p>" for each in sentences(found))
+    advice = "".join(
+        f'<p>{escape(each.words)}:</p><pre class="copy">{escape(each.code)}</pre>' for each in found.advice
+    )
+    return f'<div class="verdict differs"><div>{source}{told}{advice}</div></div>'

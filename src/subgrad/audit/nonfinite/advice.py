@@ -19,7 +19,9 @@ def of(found: Nonfinite, before: Sequence[str]) -> tuple[Advice, ...]:
     line = found.guilty
     if line is None or found.kind in (OVERFLOW, COTANGENT, SUM, UNKNOWN):
         return ()
-    fitting = [each for each in REMEDIES if _fits(each, line.operator, found.mask, before)]
+    # A line of an installed package is not the user's to write in another way.
+    remedies = () if line.site.is_installed else REMEDIES
+    fitting = [each for each in remedies if _fits(each, line.operator, found.mask, before)]
     made = [_filled(each, line) for each in fitting[:MOST]]
     if found.gradient == "nan" and (found.mask is not None or found.zero is not None):
         made.append(_strong(found))
