@@ -33,7 +33,8 @@ ALLOWED: dict[str, set[str]] = {
     "apply": APPLY,
     "kernels": {*APPLY, "kernels"},
     "functional": APPLY,
-    "nn": {*APPLY, "functional"},
+    "nn": {*APPLY, "functional", "nn"},
+    "converting": {*APPLY, "functional", "nn", "converting"},
     "clarke": {*APPLY, "clarke"},
     "audit": AUDIT,
     "loggers": {*AUDIT, "loggers"},
@@ -45,11 +46,12 @@ ALLOWED: dict[str, set[str]] = {
     "report": {*SURVEY, *BENCH, *AUDIT, "gate", "explain", "report"},
     "script": set(),
     "cli": {*ALL, ROOT},
-    "__init__": {*APPLY, "kernels", "functional", "nn", "clarke", "audit", "loggers", "testing"},
+    "__init__": {*APPLY, "kernels", "functional", "nn", "converting", "clarke", "audit", "loggers", "testing"},
     "__main__": {"cli"},
 }
-# An audit can be printed: its methods ask the stage that shows it, when they are called.
-ASKED_LATER = {"audit/result.py": {"report"}}
+# An audit can be printed: its methods ask the stage that shows it, when they are called. What torch.fx records is
+# spelled out, which only who uses torch.fx needs.
+ASKED_LATER = {"audit/result.py": {"report"}, "apply/recorded_blocks.py": {"functional", "nn"}}
 
 
 def stage(module: str) -> str:
@@ -210,6 +212,7 @@ def imported() -> dict[str, Any]:
         "subgrad.report",
         "subgrad.functional",
         "subgrad.nn",
+        "subgrad.converting",
         "subgrad.clarke",
         "subgrad.audit",
         "subgrad.loggers",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from subgrad import clarke, functional, loggers, nn, testing
     from subgrad.audit import Audit, audit, compare, explain_nan
     from subgrad.clarke import backward, directions, element, elements, grad, jvp, min_norm, value_and_grad
+    from subgrad.converting import conversion, convert, unconvert
 
 __all__ = [
     "Audit",
@@ -41,6 +42,8 @@ __all__ = [
     "backward",
     "clarke",
     "compare",
+    "conversion",
+    "convert",
     "directions",
     "element",
     "elements",
@@ -55,6 +58,7 @@ __all__ = [
     "nn",
     "set_default",
     "testing",
+    "unconvert",
     "use",
     "value_and_grad",
 ]
@@ -73,6 +77,8 @@ def __getattr__(name: str) -> object:
         return import_module(f"subgrad.{name}")
     if name in _OF_CLARKE:
         return getattr(import_module("subgrad.clarke"), name)
+    if name in ("conversion", "convert", "unconvert"):
+        return getattr(import_module("subgrad.converting"), name)
     if name in ("Audit", "compare", "explain_nan"):
         return getattr(import_module("subgrad.audit"), name)
     raise AttributeError(f"module 'subgrad' has no attribute {name!r}")
