@@ -34,7 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "apply": APPLY,
     "kernels": {*APPLY, "kernels", "extras"},
     "functional": APPLY,
-    "nn": {*APPLY, "functional"},
+    "nn": {*APPLY, "functional", "nn"},
+    "converting": {*APPLY, "functional", "nn", "converting"},
     "clarke": {*APPLY, "clarke"},
     "audit": AUDIT,
     "loggers": {*AUDIT, "extras", "loggers"},
@@ -46,12 +47,16 @@ ALLOWED: dict[str, set[str]] = {
     "report": {*SURVEY, *BENCH, *AUDIT, "gate", "explain", "report"},
     "script": set(),
     "cli": {*ALL, ROOT},
-    "__init__": {*APPLY, "kernels", "functional", "nn", "clarke", "audit", "loggers", "testing"},
+    "__init__": {*APPLY, "kernels", "functional", "nn", "converting", "clarke", "audit", "loggers", "testing"},
     "__main__": {"cli"},
 }
-# An audit can be printed: its methods ask the stage that shows it, when they are called. And whatever loads
-# `apply` loads the executors too, which enter themselves there.
-ASKED_LATER = {"audit/result.py": {"report"}, "apply/__init__.py": {"kernels"}}
+# An audit can be printed: its methods ask the stage that shows it, when they are called. Whatever loads `apply` loads the
+# executors too, which enter themselves there. What torch.fx records is spelled out, which only who uses torch.fx needs.
+ASKED_LATER = {
+    "audit/result.py": {"report"},
+    "apply/__init__.py": {"kernels"},
+    "apply/recorded_blocks.py": {"functional", "nn"},
+}
 
 
 def stage(module: str) -> str:
@@ -212,6 +217,7 @@ def imported() -> dict[str, Any]:
         "subgrad.report",
         "subgrad.functional",
         "subgrad.nn",
+        "subgrad.converting",
         "subgrad.clarke",
         "subgrad.audit",
         "subgrad.loggers",

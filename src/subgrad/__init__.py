@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from subgrad.audit import Audit, audit, compare, explain_nan
     from subgrad.clarke import backward, directions, element, elements, grad, jvp, min_norm, value_and_grad
     from subgrad.conventions import Convention
+    from subgrad.converting import conversion, convert, unconvert
     from subgrad.kinks import KINKS as kinks  # noqa: N811
     from subgrad.kinks import Kink, Slopes, Ties
 
@@ -42,6 +43,8 @@ __all__ = [
     "backward",
     "clarke",
     "compare",
+    "conversion",
+    "convert",
     "directions",
     "element",
     "elements",
@@ -56,6 +59,7 @@ __all__ = [
     "nn",
     "set_default",
     "testing",
+    "unconvert",
     "use",
     "value_and_grad",
 ]
@@ -69,6 +73,7 @@ _HOMES = {
     "subgrad.audit": ("Audit", "compare", "explain_nan"),
     "subgrad.clarke": ("backward", "directions", "element", "elements", "grad", "jvp", "min_norm", "value_and_grad"),
     "subgrad.conventions": ("Convention",),
+    "subgrad.converting": ("conversion", "convert", "unconvert"),
     "subgrad.kinks": ("Kink", "Slopes", "Ties"),
 }
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from subgrad.apply.scopes import Scope
-from subgrad.apply.traced import recorded
+from subgrad.apply.scripted import scripted
+from subgrad.apply.traced import is_recorded_to_run, recorded, warn_of_export, warn_of_script
 from subgrad.conventions import Convention
 from subgrad.conventions import convention as as_convention
 from subgrad.kinks import KINKS
@@ -46,17 +47,28 @@ def _spelling(name: str) -> Callable[..., Tensor]:
     original = _torch_function(name)
 
     def function(*args: Any, convention: str | Convention = "min-norm", **kwargs: Any) -> Tensor:
+        if is_recorded_to_run():
+            warn_of_export(convention)
+            return original(*args, **kwargs)
         node = recorded(function, as_convention(convention), args, kwargs)
         return _call(name, convention, *args, **kwargs) if node is None else node
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _doc(name, original)
+    function.original = original  # type: ignore[attr-defined]
+    function.__prepare_scriptable__ = lambda: _prepared(name, original)  # type: ignore[attr-defined]
     function.__signature__ = _signature(name, original)  # type: ignore[attr-defined]
     return function
 
 
+def _prepared(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Asked for by `torch.jit.script`."""
+    warn_of_script(f"subgrad.functional.{name}")
+    return scripted(name, original, KINKS[COMPOSED.get(name, name)][0].op)
+
+
 def _doc(name: str, original: Callable[..., Tensor]) -> str:
-    places = "\n".join(f"    {kink.place}: {kink.set}" for kink in KINKS[name])
+    places = "\n".join(f"    {kink.place}: {kink.set}" for kink in KINKS[COMPOSED.get(name, name)])
     return (
         f"As ``{original.__module__ or 'torch'}.{name}``, with the element that ``convention`` picks at its kinks.\n\n"
         f"Kinks, and the generalised derivatives there:\n\n{places}\n\n"
@@ -75,7 +87,7 @@ def _signature(name: str, original: Callable[..., Tensor]) -> inspect.Signature:
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 default=argument.default_value if argument.has_default_value() else inspect.Parameter.empty,
             )
-            for argument in schema_of(overload(KINKS[name][0].op)).arguments
+            for argument in schema_of(overload(KINKS[COMPOSED.get(name, name)][0].op)).arguments
         ]
     chosen = inspect.Parameter(
         "convention", inspect.Parameter.KEYWORD_ONLY, default="min-norm", annotation="str | Convention"
@@ -90,8 +102,16 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Callable[..., Tensor]: ...
 
 
+# Functions of torch that call one operator of the table.
+COMPOSED = {
+    "max_pool1d": "max_pool2d",
+    "adaptive_max_pool1d": "adaptive_max_pool2d",
+    "l1_loss": "abs",
+    "hinge_embedding_loss": "clamp_min",
+    "margin_ranking_loss": "clamp_min",
+}
 _GOVERNED = dict.fromkeys(kink.name for kink in KINKS if is_torchs(kink.op) and not isinstance(kink.set, Jump))
-__all__ = [*_GOVERNED, "clip", "absolute"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*_GOVERNED, "clip", "absolute", *COMPOSED]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
 globals().update({name: _spelling(name) for name in __all__})
 
 

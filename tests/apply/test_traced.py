@@ -42,16 +42,14 @@ def chosen_inside(x: Tensor) -> Tensor:
 
 RECORDERS: dict[str, Callable[[Any], Callable[[Tensor], Tensor]]] = {
     "make_fx": lambda function: make_fx(function)(ONE),
-    "jit.trace": lambda function: torch.jit.trace(function, ONE, check_trace=False),
-    "symbolic_trace": torch.fx.symbolic_trace,
+    "torch.jit.trace": lambda function: torch.jit.trace(function, ONE, check_trace=False),
 }
-SAID = "right is put in force inside a function that torch.fx, make_fx or torch.jit.trace records"
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_a_convention_inside_is_said_to_be_that_of_where_it_runs(recorder: str) -> None:
-    with pytest.warns(UserWarning, match=SAID):
+    with pytest.warns(UserWarning, match=f"right is put in force inside a function that {recorder} records"):
         recorded = RECORDERS[recorder](chosen_inside)
     for convention, wanted in (("left", 0.0), ("right", 1.0)):
         with subgrad.use(convention):
@@ -59,17 +57,26 @@ def test_a_convention_inside_is_said_to_be_that_of_where_it_runs(recorder: str) 
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("recorder", ["make_fx", "jit.trace"])
+@pytest.mark.parametrize("recorder", RECORDERS)
 def test_so_is_that_of_a_module(recorder: str) -> None:
-    with pytest.warns(UserWarning, match=SAID):
+    with pytest.warns(UserWarning, match=f"right is put in force inside a function that {recorder} records"):
         RECORDERS[recorder](subgrad.nn.ReLU(convention="right"))
 
 
 @pytest.mark.filterwarnings("error::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("recorder", RECORDERS)
+@pytest.mark.parametrize("recorder", [*RECORDERS, "symbolic_trace"])
 def test_a_convention_around_needs_no_warning(recorder: str) -> None:
     with subgrad.use("right"):
-        assert slope_at_zero(RECORDERS[recorder](lambda x: torch.relu(x))) == 1.0
+        record = {**RECORDERS, "symbolic_trace": torch.fx.symbolic_trace}[recorder]
+        assert slope_at_zero(record(lambda x: torch.relu(x))) == 1.0
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_fx_keeps_a_convention_inside() -> None:
+    graph = torch.fx.symbolic_trace(chosen_inside)
+    for convention in ("left", "torch"):
+        with subgrad.use(convention):
+            assert slope_at_zero(graph) == 1.0
 
 
 @pytest.mark.compiled

@@ -48,12 +48,12 @@ def backward_of_own_part(model: nn.Module) -> Gradients:
     return gradients(model, scale=PROCESSES)
 
 
-def ddp(mesh: DeviceMesh) -> Gradients:
-    return backward_of_own_part(DistributedDataParallel(network()))
+def ddp(mesh: DeviceMesh, make: Callable[[], nn.Sequential] = network) -> Gradients:
+    return backward_of_own_part(DistributedDataParallel(make()))
 
 
-def fsdp(mesh: DeviceMesh) -> Gradients:
-    model = network()
+def fsdp(mesh: DeviceMesh, make: Callable[[], nn.Sequential] = network) -> Gradients:
+    model = make()
     for part in (model[0], model[2], model):
         fully_shard(part, mesh=mesh)
     return backward_of_own_part(model)

@@ -11,7 +11,7 @@ from torch.torch_version import TorchVersion
 
 import subgrad
 from distributed.once import run_once
-from distributed.workload import CONVENTIONS, OPERATORS, network_gradients, operator_gradients
+from distributed.workload import CONVENTIONS, OPERATORS, carrying, network_gradients, operator_gradients
 
 ENGINES = ("DDP", "FSDP2", "tensor parallel", "tensor parallel with DTensors between", "pipeline")
 # Plain torch has no sharding strategy for the backward of these, and says so.
@@ -33,6 +33,15 @@ def test_a_network_gets_the_gradient_of_one_process(engine: str, convention: Con
     with subgrad.use(convention):
         wanted = network_gradients()
     assert found[str(convention)]["engines"][engine] == wanted
+
+
+@pytest.mark.parametrize("engine", ["DDP", "FSDP2"])
+def test_modules_and_converted_models_carry_their_convention_into_both(engine: str, found: Found) -> None:
+    with subgrad.use("mean"):
+        wanted = network_gradients()
+    assert found["carrying"][engine] == wanted
+    with subgrad.use("left"):
+        assert network_gradients(carrying) == wanted
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=str)

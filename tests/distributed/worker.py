@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 import subgrad
 from distributed.engines import ENGINES, LAYOUTS, of_dtensors
 from distributed.pair import PROCESSES, run_pair
-from distributed.workload import CONVENTIONS, OPERATORS
+from distributed.workload import CONVENTIONS, OPERATORS, carrying
 
 
 def attempt(function: Callable[..., Any], *args: Any) -> Any:
@@ -40,6 +40,8 @@ def work(path: Path) -> None:
     for convention in CONVENTIONS:
         with subgrad.use(convention):
             everything[str(convention)] = found(mesh)
+    with subgrad.use("right"):
+        everything["carrying"] = {name: attempt(ENGINES[name], mesh, carrying) for name in ("DDP", "FSDP2")}
     if dist.get_rank() == 0:
         path.write_text(json.dumps(everything))
 

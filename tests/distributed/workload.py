@@ -62,8 +62,15 @@ def loss(output: Tensor, cotangent: Tensor) -> Tensor:
     return (output * cotangent).sum()
 
 
-def network_gradients() -> Gradients:
+def carrying() -> nn.Sequential:
+    """The same with a module of `subgrad.nn`, and converted."""
     model = network()
+    model[1] = subgrad.nn.Hardtanh(0, 6, convention="mean")
+    return subgrad.convert(model, "mean")
+
+
+def network_gradients(make: Callable[[], nn.Sequential] = network) -> Gradients:
+    model = make()
     return as_lists(torch.autograd.grad(loss(model(INPUT), COTANGENT), list(model.parameters())))
 
 

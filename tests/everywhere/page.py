@@ -38,11 +38,12 @@ where a convention leaves it to torch. Compiled cells trace with AOTAutograd, wh
 - **`use` inside a compiled function** is part of its graph. It needs a backend that compiles gradients (all but
   `backend="eager"`); it is refused together with `torch.compiler.nested_compile_region`, whose regions are compiled
   once for all, and where DDP's optimizer splits a graph inside the `with`.
-- **`torch.export`**: an exported program takes the convention in force where it *runs*. `use` inside it is refused.
-  AOTInductor packages have no gradient to choose.
-- **`torch.fx`** records what `subgrad.functional` and `subgrad.nn` spell out as one call, with its convention. `use`
-  inside what `torch.fx`, `make_fx` or `torch.jit.trace` records cannot be kept: a warning says that it takes the
-  convention in force where it runs.
+- **`torch.export`**: an exported program holds plain operators and takes the convention in force where it *runs*; one
+  warning says so if modules, calls or `use` inside it chose another. ONNX files and AOTInductor packages have no
+  gradient to choose. `docs/bounded.md` has more.
+- **`torch.fx`** records what `subgrad.functional` and `subgrad.nn` spell out as one call, with its convention, and so
+  calls inside `use`; one warning names what cannot be kept. What `make_fx`, `torch.jit.trace` and `torch.jit.script`
+  record takes the convention in force where it runs, and one warning says so.
 - **`torch.utils.checkpoint`**: what is recomputed in backward sees the convention of its forward.
 - **TorchScript** differentiates by formulas of its own once it has optimised a graph. The first `use` switches that
   optimiser off for the process.

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from weakref import WeakSet
 
-import torch
-
-from subgrad.apply.traced import warn_if_recorded
+from subgrad.apply.recorded_blocks import RecordedBlock
+from subgrad.apply.traced import is_recorded_to_run, tracer_at_work, warn_if_recorded
 from subgrad.conventions import Convention
 from subgrad.torch_internals.tracing import current_trace
 
@@ -16,18 +15,20 @@ from subgrad.torch_internals.tracing import current_trace
 class Scope:
     """One entered and not yet left use of a convention."""
 
+    recorded: tuple[RecordedBlock, ...] = ()  # what torch.fx records under it, as often as it is entered
+
     def __init__(self, convention: Convention):
         self.convention = convention
 
     def __enter__(self) -> Convention:
-        if torch.compiler.is_exporting():  # an exported graph holds operators, not conventions
-            raise RuntimeError(
-                "A convention that is chosen inside an exported function would be lost: exported programs take the one "
-                "in force where they run. Put `with subgrad.use(...):` around the call of the exported program."
-            )
-        warn_if_recorded(self.convention)
-        for prepare in before_entered if self.convention.interferes else ():
-            prepare(self.convention)
+        tracer = tracer_at_work()
+        if tracer is None:
+            warn_if_recorded(self.convention)
+        else:
+            self.recorded = (*self.recorded, RecordedBlock(tracer, self.convention))
+        if self.convention.interferes and not is_recorded_to_run():  # there nothing is differentiated
+            for prepare in before_entered:
+                prepare(self.convention)
         _put((*_entered(), Entered(self)))
         return self.convention
 
@@ -36,7 +37,12 @@ class Scope:
         entered = _entered()
         for position in reversed(range(len(entered))):
             if entered[position].scope is self:
-                return _put(entered[:position] + entered[position + 1 :])
+                _put(entered[:position] + entered[position + 1 :])
+                break
+        if self.recorded:
+            *others, block = self.recorded
+            self.recorded = tuple(others)
+            block.close()
 
 
 class Entered:

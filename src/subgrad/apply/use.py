@@ -15,6 +15,7 @@ import torch
 from subgrad.apply import dispatch
 from subgrad.apply.scopes import Scope, set_process_default
 from subgrad.apply.torch_compile import guards
+from subgrad.apply.traced import is_recorded_to_run, warn_of_export
 from subgrad.conventions import Convention, convention
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -82,19 +83,24 @@ class use(Scope):
     def __enter__(self) -> Convention:
         self._is_unused = False
         if torch.compiler.is_dynamo_compiling():
+            if is_recorded_to_run():
+                warn_of_export(self.convention)
+                return self.convention
             from subgrad.apply.torch_compile.use_in_graph import enter
 
             enter(self.convention)
             return self.convention
-        dispatch.install(self.convention)  # what was compiled before has no guard
-        guards.forget_unguarded_graphs()
+        if not is_recorded_to_run():  # there nothing is differentiated
+            dispatch.install(self.convention)
+            guards.forget_unguarded_graphs()
         return super().__enter__()
 
     def __exit__(self, *exception: object) -> None:
         if torch.compiler.is_dynamo_compiling():
             from subgrad.apply.torch_compile.use_in_graph import leave
 
-            leave()
+            if not is_recorded_to_run():
+                leave()
         else:
             super().__exit__(*exception)
 

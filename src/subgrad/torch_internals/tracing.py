@@ -30,6 +30,12 @@ def break_graphs_at(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def run_while_traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a function is compiled that calls this one, it is called then. The public way imports the compiler."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 def is_in_compiled_autograd() -> bool:
     """Whether compiled autograd runs a backward, for which every gradient has to be a tensor."""
     module: Any = sys.modules.get("torch._dynamo.compiled_autograd")  # importing it imports the compiler
