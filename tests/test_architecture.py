@@ -50,8 +50,8 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {*APPLY, "kernels", "functional", "nn", "converting", "clarke", "audit", "loggers", "testing"},
     "__main__": {"cli"},
 }
-# An audit can be printed: its methods ask the stage that shows it, when they are called. Whatever loads `apply` loads the
-# executors too, which enter themselves there. What torch.fx records is spelled out, which only who uses torch.fx needs.
+# An audit can be printed: its methods ask the stage that shows it, when they are called. Whatever loads `apply` loads
+# the executors too, which enter themselves there. What torch.fx records is spelled out, which only its users need.
 ASKED_LATER = {
     "audit/result.py": {"report"},
     "apply/__init__.py": {"kernels"},

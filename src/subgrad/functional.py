@@ -144,6 +144,9 @@ def fake_quantize(
         convention: the name of a convention, or a ``Convention``: what it takes for ``clamp``.
     """
     arguments = (scale, zero_point, quant_min, quant_max, axis)
+    if is_recorded_to_run():
+        warn_of_export(convention)
+        return Grid.of(*arguments, grad_factor).torchs_own(input)
     options = {"grad_factor": grad_factor}
     node = recorded(fake_quantize, as_convention(convention), (input, *arguments), options)
     return _fake_quantized(convention, input, *arguments, grad_factor) if node is None else node
