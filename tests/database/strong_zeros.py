@@ -269,5 +269,7 @@ def _values(value: Value, at: Sequence[Tensor], keeps_nan: bool = True) -> list[
             found = [value(at, step) for step in (0.0, *STEPS)]
     except Exception:
         return None
-    moves = torch.stack([(each != found[0]) & (keeps_nan | ~each.isnan()) for each in found]).any(0)
+    changes = torch.stack([each != found[0] for each in found])
+    are_numbers = changes & ~torch.stack(found).isnan()
+    moves = (are_numbers if are_numbers.any() and not keeps_nan else changes).any(0)
     return [each[moves] for each in found]
