@@ -19,7 +19,7 @@ OPERATORS = {"mul": torch.mul, "div": torch.div}
 
 def gated(
     function: Callable[[Tensor, Tensor], Tensor], gate: Tensor, image: Tensor, cotangent: Tensor, strong: bool
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """The gradients of a gate and of what it is multiplied with, or divided by."""
     leaves = [each.clone().requires_grad_() for each in (image, gate)]
     with subgrad.use("torch", strong_zero=strong):
