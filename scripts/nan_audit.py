@@ -107,8 +107,8 @@ def main() -> int:
     text = "\n".join(
         (
             f"Written by `scripts/nan_audit.py`, torch {torch.__version__.partition('+')[0]}. The audit names the "
-            f"guilty line in {named} of {len(rows)}, `detect_anomaly` in {theirs}. Losses and gradients under it "
-            f"are those of a run without it, to the bit, in {untouched} of {len(rows)}.",
+            f"guilty line in {named} of {len(rows)}, `detect_anomaly` in {theirs}. Losses and gradients under "
+            f"the audit are those of a run that nobody watches, to the bit, in {untouched} of {len(rows)}.",
             "",
             "| field | program | the line that the audit names | it is to blame | `detect_anomaly` names |",
             "|---|---|---|---|---|",

@@ -177,3 +177,45 @@ def test_a_captured_graph_waits_for_nothing() -> None:
     assert x.grad is not None
     assert x.grad.isfinite().all()
     torch.testing.assert_close(x.grad, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("base", ["torch", "min-norm", "mean"])
+def test_hardswish_at_numbers_that_are_not_finite_makes_no_nan_of_a_cotangent_of_0(
+    base: str, dtype: torch.dtype
+) -> None:
+    """On CUDA torch's own derivative has no product with what is not finite, so that nothing has to be spared."""
+    places = [math.nan, math.inf, -math.inf, -3.0, 3.0, 0.5, -7.0, 7.0] * 64
+    x = at(*places, dtype=dtype).requires_grad_()
+    for cotangent in (torch.zeros_like(x), torch.ones_like(x)):
+        plain = torch.autograd.grad(F.hardswish(x), x, cotangent)[0]
+        with subgrad.use(base, strong_zero=True):
+            strong = torch.autograd.grad(F.hardswish(x), x, cotangent)[0]
+        with subgrad.use(base):
+            without = torch.autograd.grad(F.hardswish(x), x, cotangent)[0]
+        assert not plain.isnan().any()
+        assert torch.equal(strong, without)
+
+
+@pytest.mark.parametrize("function", [torch.mul, torch.div])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gates_that_are_broadcast(function: Callable[[Tensor, Tensor], Tensor], dtype: torch.dtype) -> None:
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    image, cotangent = torch.randn(2, 4, 16, 32, 32, generator=generator, device=DEVICE).to(dtype)
+    gate = (torch.rand(4, 16, 1, 1, generator=generator, device=DEVICE) + 0.5).to(dtype)
+
+    def gradients(gate: Tensor, strong: bool) -> tuple[Tensor, ...]:
+        leaves = [each.clone().requires_grad_() for each in (image, gate)]
+        with subgrad.use("torch", strong_zero=strong):
+            return torch.autograd.grad(function(*leaves), leaves, cotangent)
+
+    for one, other in zip(gradients(gate, strong=False), gradients(gate, strong=True), strict=True):
+        assert torch.equal(one, other)
+    bad = gate.clone()
+    bad[1, 3] = math.inf if function is torch.mul else 0.0
+    cotangent[1, 3] = 0.0
+    for one, other, right in zip(
+        gradients(bad, strong=False), gradients(bad, strong=True), gradients(gate, strong=False), strict=True
+    ):
+        assert torch.equal(one[~one.isnan()], other[~one.isnan()])
+        torch.testing.assert_close(other, right)

@@ -230,13 +230,14 @@ Value = Callable[[Sequence[Tensor], float], Tensor]
 def judged(value: Value, inputs: Sequence[Tensor], got: Tensor) -> Kind | None:
     """What a gradient that is NaN in torch is with strong zeros, against quotients of values."""
     is_nan, slope = bool(got.isnan().any()), float(got.real)
-    found = _values(value, inputs, keeps_nan=is_nan)
+    found = _values(value, inputs)
     if found is None or not all(bool((each.abs() < LARGE).all()) for each in found):
         # What lies around it is not finite: then whether it matters at all, among numbers that are.
-        others = [each for least in (0.31, 1.31) if (each := _values(value, _plain(inputs, least))) is not None]
-        found = next((each for each in others if all(bool(one.isfinite().all()) for one in each)), None)
-        if found is None or not _is_constant(found):
+        others = [each for least in (0.31, 1.31, -1.31) if (each := _values(value, _plain(inputs, least))) is not None]
+        others = [each for each in others if each[0].isfinite().all()]
+        if not others or not all(map(_is_constant, others)):
             return None if is_nan else Kind.UNDECIDED
+        found = others[0]
     if _is_constant(found):
         return Kind.MISSED if is_nan else Kind.RIGHT if slope == 0 else Kind.WRONG
     if is_nan:
@@ -262,12 +263,9 @@ def _is_constant(values: Sequence[Tensor]) -> bool:
     return all(torch.equal(each, values[0]) for each in values)
 
 
-def _values(value: Value, at: Sequence[Tensor], keeps_nan: bool = True) -> list[Tensor] | None:
-    """Of what moves: where it is, which comes first, and further on. What is NaN throughout may move as well."""
+def _values(value: Value, at: Sequence[Tensor]) -> list[Tensor] | None:
     try:
         with torch.no_grad():
-            found = [value(at, step) for step in (0.0, *STEPS)]
+            return [value(at, step) for step in (0.0, *STEPS)]
     except Exception:
         return None
-    moves = torch.stack([(each != found[0]) & (keeps_nan | ~each.isnan()) for each in found]).any(0)
-    return [each[moves] for each in found]

@@ -116,7 +116,7 @@ class Called:
         A device is waited for only where that is done anyway, for gradients that sum terms.
         """
         places = _places(self.op) or range(len(gradients))
-        given = {place: gradients[place] for place in places if gradients[place] is not None}
+        given = {place: each for place, each in enumerate(gradients) if place in places and each is not None}
         size = 0 if cotangents[0] is None else cotangents[0].numel()
         sums = bool(_places(self.op)) or any(each.numel() < size for each in given.values())
         if not sums and not all(each.is_cpu for each in given.values()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cmath import isfinite
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import torch
@@ -43,8 +43,9 @@ def are_known_finite(vectors: Sequence[Tensor]) -> bool:
         return False
     if all(each.is_cpu for each in vectors):
         return all(isfinite(_total(each).item()) for each in vectors)
-    are_together = len({each.device for each in vectors}) == 1
-    return are_together and can_be_waited_for(vectors[0]) and isfinite(sum(map(_total, vectors)).item())
+    if len({each.device for each in vectors}) > 1 or not can_be_waited_for(vectors[0]):
+        return False
+    return isfinite(reduce(torch.add, map(_total, vectors)).item())
 
 
 def _total(vector: Tensor) -> Tensor:

@@ -34,15 +34,28 @@ TOGETHER = 2**18  # entries of tensors that are copied into one: fewer calls
 
 def are_plainly_finite(tensors: Iterable[Tensor]) -> bool | None:
     """Whether their sums are; None where some are not on the CPU, or no plain memory."""
-    given, size = list(tensors), 0
+    given = list(tensors)
     for each in given:
         if type(each) is not Tensor or not each.is_cpu or each.layout is not torch.strided:
             return None
-        size += each.numel()
     with values():
-        if len(given) > 1 and size <= TOGETHER and len({each.dtype for each in given}) == 1:
-            given = [flatten_dense_tensors(given)]
-        return isfinite(sum(abs(total(each).item()) for each in given))
+        together = in_one(given) if len(given) > 1 else None
+        return isfinite(sum(abs(total(each).item()) for each in (given if together is None else [together])))
+
+
+def in_one(tensors: Sequence[Tensor]) -> Tensor | None:
+    """The entries of small floating-point tensors that are alike, in one; None if there are many, or of many kinds."""
+    size, first = 0, tensors[0]
+    for each in tensors:
+        size += each.numel()
+        if type(each) is not Tensor or each.dtype is not first.dtype or each.device != first.device:
+            return None
+        if each.layout is not torch.strided:
+            return None
+    if not 0 < size <= TOGETHER or not (first.is_floating_point() or first.is_complex()):
+        return None
+    with values():
+        return flatten_dense_tensors(tensors)
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.apply.autograd_nodes import values
 from subgrad.audit.backward import Backward
 from subgrad.audit.call_site import Site
-from subgrad.audit.nonfinite.finite import largest
+from subgrad.audit.nonfinite.finite import in_one, largest, total
 from subgrad.audit.nonfinite.result import INFINITE, NAN, Reached
 from subgrad.audit.nonfinite.walks import Walk
 
@@ -23,7 +24,9 @@ class Owed:
 
     Attributes:
         leaves: by name, or what was asked for if that is no leaf.
-        found: on their way to the host: the largest entries of the gradients, with the places of these.
+        found: on their way to the host: the largest entries of the gradients, with the places of these; or of small
+            ones their sum, in which each that is not finite shows.
+        together: a copy of these, to be looked at if it does.
         arrived: an event after which they are there; None where that cannot be asked.
         where: the program called it, as code, line and variables of the module.
     """
@@ -32,6 +35,7 @@ class Owed:
     walk: Walk
     leaves: list[tuple[str, int]]
     found: list[tuple[list[int], Tensor]]
+    together: Tensor | None
     arrived: Any
     step: int
     where: tuple[Any, int, dict[str, Any]] | None
@@ -39,14 +43,17 @@ class Owed:
     @classmethod
     def of(cls, run: Backward, walk: Walk, gradients: Mapping[str, Tensor], step: int, frame: Any) -> Owed:
         """What is known of the gradients, by name, is sent."""
-        found, arrived = largest([*gradients.values()]), None
+        given, arrived = [*gradients.values()], None
+        together = in_one(given) if len(given) > 1 else None
+        with values():
+            found = largest(given) if together is None else [([], total(together))]
         if found and all(row.is_cuda for _, row in found):
             found = [(places, _sent(row)) for places, row in found]
             arrived = torch.cuda.Event()
             arrived.record()
         leaves = [(name, each.numel()) for name, each in gradients.items()]
         where = None if frame is None else (frame.f_code, frame.f_lineno, frame.f_globals)
-        return cls(run, walk, leaves, found, arrived, step, where)
+        return cls(run, walk, leaves, found, together, arrived, step, where)
 
     @property
     def site(self) -> Site:
@@ -55,7 +62,12 @@ class Owed:
     def reached(self) -> tuple[Reached, ...]:
         if self.arrived is not None:
             self.arrived.synchronize()
-        found = {place: each for places, row in self.found for place, each in zip(places, row.tolist(), strict=True)}
+        rows = self.found
+        if self.together is not None:
+            if isfinite(abs(rows[0][1].item())):
+                return ()
+            rows = largest(self.together.split([size for _, size in self.leaves]))
+        found = {place: each for places, row in rows for place, each in zip(places, row.tolist(), strict=True)}
         if all(map(isfinite, found.values())):
             return ()
         named = ((name, size, found.get(place, 0.0)) for place, (name, size) in enumerate(self.leaves))
