@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import subgrad
-from subgrad.conventions import RULES, Spot, convention
+from subgrad.conventions import CHOICES, Spot, convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.joint_samples import affected
 from subgrad.kinks.kink import Kink
@@ -135,7 +135,7 @@ def main() -> None:
     from environments import ROOT, run
 
     by_convention = {like: json.loads(run(version, __file__, "--real")) for like, version in REAL.items()}
-    by_convention |= {like: gradients(like) for like in RULES if like != "torch" and like not in REAL}
+    by_convention |= {like: gradients(like) for like in CHOICES if like != "torch" and like not in REAL}
     pack = {"torch": torch.__version__.partition("+")[0], "conventions": list(by_convention)}
     pack["cases"] = list(rows(by_convention))
     target = ROOT / "src" / "subgrad" / "testing" / "conformance_pack.json"

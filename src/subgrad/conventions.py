@@ -87,7 +87,11 @@ RULES: dict[str, Rule] = {
     "right": lambda spot: spot.set.right(spot.differentiated),
     "mean": lambda spot: spot.set.mean(),
     "pass-through": _pass_through,
+    "straight-through": _pass_through,  # and beyond the bounds: `Convention.is_straight_through`
 }
+# Of a surrogate the gradient differs away from kinks, too: it is no choice of elements, and explains none.
+SURROGATES = ("straight-through",)
+CHOICES = tuple(name for name in RULES if name not in SURROGATES)
 # Versions of torch that return what another one does, at every sample of every row: other names of its convention.
 SAME_VERSIONS = {"torch-2.11": "torch-2.13", "torch-2.12": "torch-2.13", "torch-2.15": "torch-2.14"}
 NAMES = (*RULES, *SAME_VERSIONS)
@@ -105,7 +109,8 @@ class Convention:
         operators: what single operators do instead, by name: another convention, or a number, which is the slope at a
             corner and the weight of the first argument at a tie (the others share the rest).
         overrides: the same as pairs.
-        surrogate: allow numbers outside the set of the kink: slopes that are no subgradients.
+        surrogate: allow numbers outside the set of the kink: slopes that are no subgradients. ``straight-through`` is a
+            surrogate too, and says so: it passes the gradient beyond the bounds of clamps, where the slope is 0.
         strong_zero: where a slope is infinite or nan and the cotangent is exactly 0, the gradient is 0 and not nan.
             That is the gradient of a branch that is not taken; of a live one, as ``x.sqrt() ** 2`` at 0, a surrogate.
 
@@ -127,19 +132,21 @@ class Convention:
         **operators: str | float,
     ):
         chosen = {_operator(name): _choice(name, choice) for name, choice in (*overrides, *operators.items())}
+        allowed = surrogate
         strong_zero = _switch("strong_zero", strong_zero)
         if isinstance(base, Convention):
             chosen = {**dict(base.overrides), **chosen}
-            surrogate = surrogate or base.surrogate
+            allowed = surrogate = surrogate or base.surrogate
             strong_zero = strong_zero or base.strong_zero
             base = base.base
+        surrogate = surrogate or not {base, *chosen.values()}.isdisjoint(SURROGATES)
         # Frozen: equality and hash, of which caches and compiled graphs make use, come from the dataclass.
         object.__setattr__(self, "base", _rule_name(base))
         object.__setattr__(self, "overrides", tuple(sorted(chosen.items())))
         object.__setattr__(self, "surrogate", bool(surrogate))
         object.__setattr__(self, "strong_zero", strong_zero)
         for name, choice in self.overrides:
-            self._refuse_early(name, choice)
+            self._refuse_early(name, choice, bool(allowed))
 
     def choice(self, kink: Kink) -> str | float:
         """What decides at a kink: the name of a convention, or a number."""
@@ -172,7 +179,11 @@ class Convention:
         if bool(outside.any()):
             raise ValueError(_outside(choice, Spot(spot.kink, spot.set.of_entry(outside), spot.differentiated)))
 
-    def _refuse_early(self, name: str, choice: str | float) -> None:
+    def is_straight_through(self, kinks: Iterable[Kink]) -> bool:
+        """Whether the call that has these kinks hands its gradient to its first operand, wherever that lies."""
+        return any(kink.family == "clamp" and self.choice(kink) == "straight-through" for kink in kinks)
+
+    def _refuse_early(self, name: str, choice: str | float, is_allowed: bool) -> None:
         """Refuse a number that no call could accept; what depends on the call is refused when it is made."""
         if isinstance(choice, str):
             return
@@ -189,7 +200,7 @@ class Convention:
             if not isinstance(each, Joint)
             if not isinstance(each, Slopes) or not names(each.left_slope) | names(each.right_slope)
         ]
-        if self.surrogate or len(known) < len(sets):
+        if is_allowed or len(known) < len(sets):
             return
         if not any(each.with_weight(choice) in each for each in known):
             raise ValueError(_outside(choice, Spot.of(KINKS[name][0], {}, ())))
@@ -210,7 +221,8 @@ class Convention:
         return f"Convention({', '.join([repr(self.base), *options])})"
 
     def __str__(self) -> str:
-        return repr(self) if self.overrides or self.surrogate or self.strong_zero else self.base
+        is_a_name = not self.overrides and not self.strong_zero and self.surrogate == (self.base in SURROGATES)
+        return self.base if is_a_name else repr(self)
 
 
 def convention(like: str | Convention, *, strong_zero: bool = False) -> Convention:

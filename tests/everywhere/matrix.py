@@ -15,7 +15,8 @@ from subgrad.conventions import RULES
 
 OWN = subgrad.Convention("min-norm", clamp=0.25, relu=1.0)
 CONVENTIONS = {**{name: subgrad.Convention(name) for name in RULES}, repr(OWN): OWN}
-LEFT_TO_TORCH = ("torch", "pass-through", "tensorflow", "mlx")  # the last two at fmax, which those have not
+# The last two at fmax, which those have not.
+LEFT_TO_TORCH = ("torch", "pass-through", "straight-through", "tensorflow", "mlx")
 PASS = "yes"
 # Rounding of 16 bits; what another convention would give is further away.
 TOLERANCES = {name: 0.02 for name in CAPABILITIES if "autocast" in name}

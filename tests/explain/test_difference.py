@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import subgrad
-from subgrad.conventions import RULES
+from subgrad.conventions import CHOICES
 from subgrad.explain import watch
 from subgrad.explain.difference import Difference, difference
 from subgrad.explain.points import point
@@ -91,7 +91,7 @@ def test_the_scalar_of_the_published_case() -> None:
 def test_what_agrees_under_every_convention_has_no_reason() -> None:
     found = of("F.relu(x)", "F.relu6(x)", "x=[0, 1]")
     assert found.reasons == ()
-    assert set(found.agree) == set(RULES)
+    assert set(found.agree) == set(CHOICES)
     told = explain_difference.text(found)
     assert "The same gradient under every convention." in told
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import subgrad
-from subgrad.conventions import RULES, Convention, Spot
+from subgrad.conventions import CHOICES, Convention, Spot
 from subgrad.explain.operators import Composite, Operator, is_operator, operator
 from subgrad.explain.upstream import CHANGES, address, change_of
 from subgrad.explain.words import WHAT
@@ -48,7 +48,7 @@ def test_clamp_is_on_one_screen() -> None:
 def test_picks_are_what_conventions_take(name: str) -> None:
     for row in found(name).rows:
         taken = [convention for pick in row.picks for convention in pick.conventions]
-        assert sorted(taken) == sorted(RULES)
+        assert sorted(taken) == sorted(CHOICES)
 
 
 def test_picks_of_corners_are_the_elements_of_the_table() -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import subgrad
-from subgrad.conventions import RULES
+from subgrad.conventions import CHOICES
 from subgrad.explain.points import point
 from subgrad.explain.profile import profile
 from subgrad.explain.program import Explanation, explain
@@ -44,7 +44,7 @@ PROGRAMS = {
 def test_gradients_are_those_of_the_same_program_under_each_convention(text: str) -> None:
     function, at = PROGRAMS[text]
     found = explained(text, f"x={at}")
-    for convention in RULES:
+    for convention in CHOICES:
         x = torch.tensor(at, dtype=torch.float64, requires_grad=True)
         with subgrad.use(convention):
             value = function(x).sum()
@@ -54,7 +54,7 @@ def test_gradients_are_those_of_the_same_program_under_each_convention(text: str
 
 
 def test_all_conventions_are_explained() -> None:
-    assert list(explained("x", "x=0").gradients) == list(RULES)
+    assert list(explained("x", "x=0").gradients) == list(CHOICES)
 
 
 class TestHits:
@@ -76,7 +76,7 @@ class TestHits:
         wanted = {"min-norm": 0.0, "documented": 0.0, "torch-2.13": 1.0, "torch-2.14": 0.0}
         wanted |= {"left": 0.0, "right": 1.0, "mean": 0.5, "pass-through": 1.0}
         assert {name: hit.picks[name]["self"] for name in wanted} == wanted
-        assert set(hit.picks) == set(RULES)
+        assert set(hit.picks) == set(CHOICES)
 
     def test_are_comparisons_jumps_poles_and_ties_in_tensors_too(self) -> None:
         found = explained("torch.where(x > 0, x, 0 * x) + x.floor() + x.sqrt() + torch.stack([x, x]).amax()", "x=0")

@@ -25,6 +25,7 @@ from subgrad.apply.operators import Operator, operator, overload_of, torchs_kern
 from subgrad.apply.other_elements import SLOPES, OtherElements
 from subgrad.apply.plan import may_change
 from subgrad.apply.scopes import active, entered_here
+from subgrad.apply.straight_through import StraightThrough
 from subgrad.apply.strong_zero import kernels as strong_zero
 from subgrad.apply.strong_zero.numbers import taking_numbers
 from subgrad.apply.strong_zero.table import forms, is_differentiated_at, reaches
@@ -39,7 +40,7 @@ from subgrad.torch_internals.settings import jit_set_profiling_mode
 from subgrad.torch_internals.tracing import current_trace
 from subgrad.torch_internals.transforms import let_numbers_be_wrapped
 
-executors.EXECUTORS.extend((Native(), Jagged(), TieSharing(), OtherElements(), ForkJoin()))
+executors.EXECUTORS.extend((Native(), Jagged(), StraightThrough(), TieSharing(), OtherElements(), ForkJoin()))
 
 BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "Lazy", "Meta", "PrivateUse1", "PrivateUse2", "PrivateUse3")
 LAYOUTS = ("NestedTensor", "Other")  # "Other" has those that no backend's key covers, as mkldnn

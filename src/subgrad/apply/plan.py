@@ -23,6 +23,7 @@ from subgrad.torch_internals.transforms import get_unwrapped, is_gradtracking_te
 from subgrad.torch_internals.versions import COLUMN
 
 VERSIONS = ("torch-2.13", "torch-2.14")
+FOR_CLAMPS = ("pass-through", "straight-through")  # everything else is left to torch
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Plan:
         shares: whether tied entries share where torch selects one: the least element of a joint kink.
         other: what another framework returns at a joint kink, by its name in `OTHERS`.
         spares: whether slopes that are nan make 0 of cotangents of exactly 0.
+        is_straight_through: the first operand is given the cotangent at every entry, on a kink or not.
     """
 
     names: frozenset[str]
@@ -85,6 +87,7 @@ class Plan:
     shares: bool = False
     other: str | None = None
     spares: bool = False
+    is_straight_through: bool = False
 
     @cached_property
     def choices(self) -> list[Choice]:
@@ -94,7 +97,7 @@ class Plan:
     @cached_property
     def is_native(self) -> bool:
         """Whether torch's own kernel gives all that is wanted."""
-        return not self.choices and not self.shares and self.other is None
+        return not self.choices and not self.shares and self.other is None and not self.is_straight_through
 
 
 def differentiated(op: Operator, arguments: Arguments) -> frozenset[str]:
@@ -114,6 +117,8 @@ def plan(op: Operator, convention: Convention, arguments: Arguments) -> Plan:
     self = arguments["self"]
     if names.isdisjoint(op.operands) or self.is_complex():
         return Plan(names, ())
+    if convention.is_straight_through(op.kinks):
+        return Plan(names, (), is_straight_through=True)
     rest = (names, self.dtype, forward_level() >= 0)
     if not op.slopes_are_numbers:
         return Plan(names, ()) if _meets_nothing(op, arguments) else _plan(op, convention, arguments, *rest)
@@ -130,12 +135,14 @@ def may_change(op: Operator, convention: Convention) -> bool:
     A composite counts with what it calls, whose kernel must not be met in its place.
     """
     kinks = (*op.kinks, *operator(COMPOSITES[op.op][0]).kinks) if op.op in COMPOSITES else op.kinks
+    if convention.is_straight_through(kinks):
+        return True
     return convention.interferes and any(_may_change(kink, convention) for kink in kinks)
 
 
 def _may_change(kink: Kink, convention: Convention) -> bool:
     choice = convention.choice(kink)
-    if isinstance(kink.set, Jump) or choice == "torch" or (choice == "pass-through" and kink.family != "clamp"):
+    if isinstance(kink.set, Jump) or choice == "torch" or (choice in FOR_CLAMPS and kink.family != "clamp"):
         return False
     if choice in VERSIONS:
         return kink.torch_picks(str(choice).removeprefix("torch-")) != kink.torch_picks(COLUMN) or _modes_differ(kink)

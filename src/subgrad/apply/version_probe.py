@@ -62,8 +62,8 @@ def _chooses(convention: Convention | None, kink: Kink) -> bool:
     if convention is None:
         return True
     choice = convention.choice(kink)
-    if choice == "torch" or (choice == "pass-through" and kink.family != "clamp"):
-        return False
+    if choice in ("torch", "straight-through") or (choice == "pass-through" and kink.family != "clamp"):
+        return False  # what passes everywhere depends on no column
     # Shared by subgrad itself, whomever torch picks; left to torch by the conventions named after versions of it.
     return kink.torch_picks(versions.COLUMN) != "one" or str(choice).startswith("torch-")
 

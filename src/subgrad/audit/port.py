@@ -17,7 +17,7 @@ from subgrad.audit.call_site import Site
 from subgrad.audit.compare_batch import Parameters, graph_of, left_as_it_was, named_parameters
 from subgrad.audit.effects import Cause, listed, not_seen, plural, size, spelled
 from subgrad.audit.switches import Line
-from subgrad.conventions import RULES, Convention, several
+from subgrad.conventions import CHOICES, Convention, several
 
 Reference = str | PathLike[str] | Mapping[str, Any]
 # Frameworks add up in orders of their own: so many times the spacing of numbers are no difference.
@@ -124,7 +124,7 @@ def compare_with(
     rtol: float | None,
 ) -> Port:
     """See `compare`."""
-    chosen = several("conventions", RULES if conventions is None else conventions, least=1)
+    chosen = several("conventions", CHOICES if conventions is None else conventions, least=1)
     named = named_parameters(params)
     wanted = _read(reference, named)
     with left_as_it_was(named):

@@ -1,7 +1,7 @@
 """Calls whose element can be chosen once more when backward runs, site by site.
 
 Forward values are the same under every convention, so one forward has the graph of them all but for the elements at the
-hits. A call that has hits is put between two gates::
+hits, and for a surrogate that passes the gradient beyond them. A call that has hits is put between two gates::
 
     x ──▶ enter ──▶ the operator as it is ──▶ leave ──▶ out
 
@@ -63,7 +63,7 @@ class Switchboard:
         it is not seen as a whole.
         """
         before = next_sequence_nr()
-        if not self._differ(call, names) or not met.has_hits():
+        if not self._differ(call, names) or not (met.has_hits() or self.differ_beyond_kinks(call)):
             out = call.run()
         elif call.op.op in RANDOM or forward_level() >= 0:
             return call.run()
@@ -82,11 +82,22 @@ class Switchboard:
         """Whether the conventions, that of the run included, pick different elements."""
         if call.op.op in COMPARISONS:
             return False
-        everyone = (active(), *self.conventions)
         with values():  # elements may be made of operands, and autograd is to save nothing for that
-            plans = [plan(call.op, each, call.arguments) for each in everyone]
-        elements = [(each.shares, each.other, [_element(meeting) for meeting in each.meetings]) for each in plans]
+            plans = [plan(call.op, each, call.arguments) for each in self.everyone]
+        elements = [
+            (each.shares, each.other, each.is_straight_through, [_element(meeting) for meeting in each.meetings])
+            for each in plans
+        ]
         return any(one != elements[0] for one in elements)
+
+    @property
+    def everyone(self) -> tuple[Convention, ...]:
+        """The convention of the run, and those it is compared under."""
+        return (active(), *self.conventions)
+
+    def differ_beyond_kinks(self, call: PassCall) -> bool:
+        """Whether one of them is a surrogate there, and gives another gradient to entries on no kink."""
+        return any(each.is_straight_through(call.op.kinks) for each in self.everyone)
 
 
 def _element(meeting: Any) -> Any:
@@ -101,7 +112,7 @@ class Switched:
     """One call, and what is kept of it to differentiate it under another convention.
 
     Attributes:
-        kept: its arguments, tensors at the hits only where it works entry by entry.
+        kept: its arguments, tensors at the hits only where it works entry by entry, and differs nowhere else.
         hits: the places of these entries; None where the whole call is kept.
         cotangents: of its outputs, with the backward that brought them.
     """
@@ -122,7 +133,8 @@ class Switched:
         with values():
             # Not `broadcast_shapes`, which imports what compiling needs.
             shape = torch.broadcast_tensors(*tensors.values())[0].shape if call.op.op in KINKS.entrywise else None
-            if shape is None or any(tensors[name].shape != shape for name in chosen):
+            is_whole = board.differ_beyond_kinks(call)
+            if is_whole or shape is None or any(tensors[name].shape != shape for name in chosen):
                 kept = {name: each.detach().clone() for name, each in tensors.items()}
                 return cls(call, chosen, line, board, {**call.arguments, **kept}, None)
             kinks = [kink for kink in applying(call, names) if not isinstance(kink.set, Jump)]

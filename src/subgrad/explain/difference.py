@@ -13,7 +13,7 @@ from math import isclose, isfinite, isnan
 import torch
 from torch import Tensor
 
-from subgrad.conventions import RULES
+from subgrad.conventions import CHOICES
 from subgrad.explain.evaluation import Evaluation
 from subgrad.explain.numbers import Index, Numbers
 from subgrad.explain.program import INSTALLED, Gradient, Hit, Own, Subject, gradient, hit, hits, own
@@ -25,7 +25,7 @@ NEARBY, STEP = 32, 2.0**-10  # points at which the values of both are compared, 
 SAME = 1e-9  # relative, of numbers that sums in another order may have made differ; more in dtypes that hold less
 
 SIDES = ("A", "B")
-_INSTALLED_FIRST = tuple(sorted(RULES, key=lambda name: (name != INSTALLED, not name.startswith("torch-"))))
+_INSTALLED_FIRST = tuple(sorted(CHOICES, key=lambda name: (name != INSTALLED, not name.startswith("torch-"))))
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def difference(
     """
     subjects = [Subject(text, inputs, wrt, dtype) for text in (first, second)]
     values = [subject.value() for subject in subjects]
-    runs = [{convention: subject.run(convention) for convention in RULES} for subject in subjects]
+    runs = [{convention: subject.run(convention) for convention in CHOICES} for subject in subjects]
     reasons = tuple(_reasons(subjects, runs))
     differing = {name for reason in reasons for name in reason.conventions}
     one, other = subjects
@@ -142,7 +142,7 @@ def difference(
             {name: gradient(each) for name, each in runs[0].items()},
             {name: gradient(each) for name, each in runs[1].items()},
         ),
-        agree=tuple(convention for convention in RULES if convention not in differing),
+        agree=tuple(convention for convention in CHOICES if convention not in differing),
         reasons=reasons,
         own=(own(one), own(other)),
     )
@@ -176,7 +176,7 @@ def _reasons(subjects: Sequence[Subject], runs: Sequence[Mapping[str, Run]]) -> 
     """One for each difference that there is, of the conventions that have it."""
     tolerance = _Tolerance.of(subjects[0].dtype, runs)
     one, other = map(_gradients, runs)
-    found = {convention: _gaps(one[convention], other[convention], tolerance) for convention in RULES}
+    found = {convention: _gaps(one[convention], other[convention], tolerance) for convention in CHOICES}
     reference = next((convention for convention, gaps in found.items() if not gaps), None)
     written = {name: repr(gaps) for name, gaps in found.items()}  # in which nan is equal to nan
     for text in dict.fromkeys(written[name] for name in _INSTALLED_FIRST if found[name]):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from subgrad.conventions import RULES
+from subgrad.conventions import CHOICES
 from subgrad.explain.upstream import Change, change_of
 from subgrad.explain.words import WHAT
 from subgrad.kinks import KINKS, Kink
@@ -195,7 +195,7 @@ def _numbers(place: Place) -> dict[str, Any]:
 
 
 def _picks(place: Place) -> tuple[Pick, ...]:
-    return _grouped({convention: place.element(convention) for convention in RULES})
+    return _grouped({convention: place.element(convention) for convention in CHOICES})
 
 
 def _grouped(elements: Mapping[str, Measured | None]) -> tuple[Pick, ...]:
@@ -212,7 +212,7 @@ def _others(alone: Place, picks: Sequence[Pick]) -> tuple[Pick, ...]:
     together = {convention: pick.element for pick in picks for convention in pick.conventions}
     (first,) = alone.differentiated
     elements = {}
-    for convention in RULES:
+    for convention in CHOICES:
         element, before = alone.element(convention), together[convention]
         if element is not None and before is not None and repr(element[first]) != repr(before[first]):
             elements[convention] = element

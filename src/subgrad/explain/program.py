@@ -13,7 +13,7 @@ from torch import Tensor
 from subgrad import clarke
 from subgrad.apply.use import use
 from subgrad.audit.counting import KINDS
-from subgrad.conventions import RULES
+from subgrad.conventions import CHOICES
 from subgrad.explain.evaluation import Evaluation, first_line, without_lines
 from subgrad.explain.expression import Expression
 from subgrad.explain.numbers import Index, Numbers
@@ -156,7 +156,7 @@ def explain(text: str, inputs: Inputs, wrt: Sequence[str] = (), dtype: torch.dty
     subject = Subject(text, inputs, wrt, dtype)
     value = subject.value()
     entries = subject.evaluation.entries
-    runs = {convention: subject.run(convention) for convention in RULES}
+    runs = {convention: subject.run(convention) for convention in CHOICES}
     return Explanation(
         text=subject.expression.text,
         at=subject.numbers(),
@@ -248,7 +248,7 @@ def _picks(kink: Kink, met: Met, where: Tensor) -> dict[str, dict[str, float]]:
     call = _at_entry(kink, met, where)
     names = tuple(name for name in met.names if name in kink.set.candidates)
     found = {}
-    for convention in RULES:
+    for convention in CHOICES:
         leaves = {name: call[name].clone().requires_grad_() for name in names}
         with use(convention):
             out = call_by_name(met.op, {**call, **leaves})

@@ -32,7 +32,7 @@ class Kink:
             no element (nan) or not one in all modes, and for operators that are not torch's. By version where it
             changed.
         when: further arguments for which the place exists.
-        family: ``"clamp"`` for the bounds that the convention ``pass-through`` opens.
+        family: ``"clamp"`` for the bounds that the conventions ``pass-through`` and ``straight-through`` open.
     """
 
     op: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from subgrad.conventions import RULES
+from subgrad.conventions import CHOICES
 from subgrad.explain.numbers import Index, named
 from subgrad.explain.profile import Profile
 from subgrad.explain.program import INSTALLED, TRIES, Explanation, Gradient, Hit, Own
@@ -125,7 +125,7 @@ def _order(name: str) -> tuple[bool, bool]:
 
 
 def conventions(names: Sequence[str], version: str) -> str:
-    if len(names) == len(RULES):
+    if len(names) == len(CHOICES):
         return "every convention"
     installed = f"torch {version.partition('+')[0]}"
     return ", ".join(installed if name == INSTALLED else name for name in sorted(names, key=_order))
