@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from subgrad.apply.fake_quantize import Grid
+from subgrad.apply.fake_quantize import fake_quantize as fake_quantized
 from subgrad.apply.scopes import Scope
 from subgrad.apply.traced import recorded
 from subgrad.conventions import Convention
@@ -85,14 +87,72 @@ def _signature(name: str, original: Callable[..., Tensor]) -> inspect.Signature:
     return inspect.Signature([*named, chosen, *rest], return_annotation=Tensor)
 
 
+def fake_quantize(
+    input: Tensor,
+    scale: float | Tensor,
+    zero_point: int | Tensor,
+    quant_min: int,
+    quant_max: int,
+    axis: int | None = None,
+    *,
+    grad_factor: float = 1.0,
+    convention: str | Convention = "pass-through",
+) -> Tensor:
+    """Round to the levels of a quantised type and back, with the gradient that ``convention`` gives, on every torch.
+
+    The value is torch's own, of ``torch.fake_quantize_per_tensor_affine`` and its relatives, to the bit:
+    ``scale * (clamp(round(input / scale) + zero_point, quant_min, quant_max) - zero_point)``.
+
+    Rounding is differentiated as the identity. At an entry that is rounded to the first or the last level the slope is
+    that of the convention for ``clamp`` at its bound: 1 under ``pass-through``, as torch's own; 0 under ``min-norm``,
+    as a quantiser has it that is written with ``torch.clamp`` since torch 2.14. An entry beyond the levels has slope 0,
+    and 1 under ``straight-through``, which is a surrogate. ``torch``, ``torch-2.13`` and ``torch-2.14`` are torch's own
+    derivative, which passes on both levels in all versions.
+
+    >>> import torch, subgrad
+    >>> x = torch.tensor([-1.2, -0.8, 0.3, 0.7, 0.9], requires_grad=True)
+    >>> for convention in ("min-norm", "pass-through", "straight-through"):
+    ...     y = subgrad.functional.fake_quantize(x, 0.1, 0, -8, 7, convention=convention)
+    ...     print(*torch.autograd.grad(y.sum(), x)[0].tolist())
+    0.0 0.0 1.0 0.0 0.0
+    0.0 1.0 1.0 1.0 0.0
+    1.0 1.0 1.0 1.0 1.0
+
+    A scale that requires grad is learned, and so is a zero point of floating point, which is rounded to a level first.
+    With the slope w of an entry, and q the level it is given, their gradients are the sums of
+    ``(q - zero_point - w * input / scale)`` and ``(w - 1) * scale`` times the cotangent, times ``grad_factor``: the rule
+    of learned step sizes, as torch's ``_fake_quantize_learnable_per_tensor_affine`` and ``per_channel`` have it.
+
+    Args:
+        input: the tensor, of floating point.
+        scale, zero_point: numbers, or tensors of one entry; with an axis, tensors of one entry for each channel.
+        quant_min, quant_max: the first and the last level.
+        axis: of the channels.
+        grad_factor: what the gradients of scale and zero point are multiplied with.
+        convention: the name of a convention, or a ``Convention``: what it takes for ``clamp``.
+    """
+    arguments = (scale, zero_point, quant_min, quant_max, axis)
+    options = {"grad_factor": grad_factor}
+    node = recorded(fake_quantize, as_convention(convention), (input, *arguments), options)
+    return _fake_quantized(convention, input, *arguments, grad_factor) if node is None else node
+
+
+@torch.compiler.allow_in_graph
+def _fake_quantized(like: str | Convention, input: Tensor, *arguments: Any) -> Tensor:
+    """A single node of compiled graphs."""
+    chosen = as_convention(like)
+    return fake_quantized(input, Grid.of(*arguments), chosen)
+
+
 if TYPE_CHECKING:
 
     def __getattr__(name: str) -> Callable[..., Tensor]: ...
 
 
 _GOVERNED = dict.fromkeys(kink.name for kink in KINKS if is_torchs(kink.op) and not isinstance(kink.set, Jump))
-__all__ = [*_GOVERNED, "clip", "absolute"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
-globals().update({name: _spelling(name) for name in __all__})
+_SPELLED = [*_GOVERNED, "clip", "absolute"]
+__all__ = [*_SPELLED, "fake_quantize"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
+globals().update({name: _spelling(name) for name in _SPELLED})
 
 
 def __dir__() -> list[str]:
