@@ -10,10 +10,11 @@ from kernels.calls import assert_same_bits, cotangent
 from torch import Tensor
 
 import subgrad
+from subgrad import functional
 from subgrad.apply.call import Call
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
-from subgrad.kernels import bit_planes, cuda_bitmask, cuda_corner_scan, cuda_corners, triton_launch
+from subgrad.kernels import bit_planes, cuda_bitmask, cuda_corner_scan, cuda_corners, packed_mask, triton_launch
 from subgrad.kernels import triton_bitmask as kernels
 from subgrad.kernels.piecewise import BETWEEN_TENSORS, STRAIGHT, coding_of
 from subgrad.kinks.overloads import overload
@@ -104,6 +105,24 @@ def compare(op: str, convention: str, arguments: dict[str, Any]) -> None:
     for weights, one, other in zip(coding.weights, found, gradients, strict=True):
         assert_same_bits(one, other)
         assert_same_bits(cuda_bitmask._weigh_by_torch(sized.lying, weights, cotangent(wanted), held, layout), other)
+
+
+@pytest.mark.parametrize("size", [20, 4096, 9001])
+@pytest.mark.parametrize("convention", ["pass-through", "mean"])
+def test_masks_of_fake_quantisation_are_packed(size: int, convention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = (inputs(size, torch.float32) * 4).requires_grad_()
+    given, keep = (x, 0.25, 0, -2, 5), packed_mask.PackedMask()
+    wanted = functional.fake_quantize(*given, convention=convention)
+    held = wanted.grad_fn.saved_tensors
+    assert all(mask.dtype is torch.bool and mask.any() for mask in held)
+    kept, layout = keep.kept(held), (wanted.shape, wanted.stride())
+    assert kept.shape == (len(held), -(-size // 8))
+    (gradient,) = torch.autograd.grad(wanted, x, cotangent(wanted))
+    assert_same_bits(keep.weighed(kept, wanted.grad_fn.weights, layout, cotangent(wanted)), gradient)
+    if convention == "pass-through":
+        found = torch.empty_like(gradient)
+        packed_mask.reading(size, 4)(cotangent(wanted), kept[0], found, found)
+        assert_same_bits(found, gradient)
 
 
 @pytest.mark.parametrize(("size", "dtype"), [*TENSORS, (5000, torch.float16)], ids=str)

@@ -19,6 +19,7 @@ from subgrad.apply.levels import Grid, Slopes, is_differentiated
 from subgrad.conventions import Convention
 
 Weights = tuple[float, ...]
+Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
 
 
 class Keep(Protocol):
@@ -30,8 +31,8 @@ class Keep(Protocol):
         """What is kept, in bytes."""
         ...
 
-    def weighed(self, kept: Tensor, weights: Weights, cotangent: Tensor) -> Tensor:
-        """As `weighed` with the masks."""
+    def weighed(self, kept: Tensor, weights: Weights, layout: Layout, cotangent: Tensor) -> Tensor:
+        """As `weighed` with the masks, for a value of this layout."""
         ...
 
 
@@ -89,8 +90,8 @@ class _Masked(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
-        held = output[1:]
-        ctx.weights = inputs[4].weights
+        value, *held = output
+        ctx.weights, ctx.layout = inputs[4].weights, (value.shape, value.stride())
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*held)
         ctx.save_for_backward(*held)
@@ -98,19 +99,19 @@ class _Masked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        found = None if cotangent is None else weighed(ctx.saved_tensors, ctx.weights, cotangent)
+        found = None if cotangent is None else weighed(ctx.saved_tensors, ctx.weights, ctx.layout, cotangent)
         return found, None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         held = ctx.saved_tensors
-        return weighed(held, ctx.weights, tangent), *(None for _ in held)
+        return weighed(held, ctx.weights, ctx.layout, tangent), *(None for _ in held)
 
 
-def weighed(held: Sequence[Tensor], weights: Weights, vector: Tensor) -> Tensor:
+def weighed(held: Sequence[Tensor], weights: Weights, layout: Layout, vector: Tensor) -> Tensor:
     """The vector times the weight of each entry: exactly 0 where no mask holds, whatever comes in."""
     if held and held[0].dtype is torch.uint8:
-        return keeping[0].weighed(held[0], weights, vector)
+        return keeping[0].weighed(held[0], weights, layout, vector)
     found = torch.zeros_like(vector)
     for mask, weight in zip(held, weights, strict=True):
         found = torch.where(mask, vector if weight == 1 else weight * vector, found)

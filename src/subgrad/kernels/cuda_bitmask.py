@@ -73,6 +73,11 @@ def set_packed(mode: str) -> None:
     dispatch.ask_again()
 
 
+def mode() -> str:
+    """What was set, one of `MODES`."""
+    return _mode
+
+
 def smallest() -> int:
     """From this size on bit masks are used where torch's own kernels would do."""
     if _mode == "auto":

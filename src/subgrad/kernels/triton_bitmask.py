@@ -241,6 +241,16 @@ def weigh(
 
 
 @triton.jit
+def pack(mask_ptr, bits_ptr, size, BLOCK: tl.constexpr):
+    """Bytes that are 0 or 1 as bits."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    bits = tl.load(mask_ptr + at, mask=at < size, other=0).to(tl.int32)
+    packed = tl.sum(tl.reshape(bits, [BLOCK // 8, 8]) << tl.arange(0, 8)[None, :], axis=1)
+    place = tl.program_id(0).to(tl.int64) * (BLOCK // 8) + tl.arange(0, BLOCK // 8)
+    tl.store(bits_ptr + place, packed.to(tl.uint8), mask=place * 8 < size)
+
+
+@triton.jit
 def mend(
     gradient_ptr, x_ptr, cotangent_ptr, size, low_bits, high_bits, w0, w1,
     K0: tl.constexpr, K1: tl.constexpr, BLOCK: tl.constexpr,
