@@ -144,9 +144,10 @@ def test_learned_steps_are_torchs_own(first: int, last: int, zero_point: float) 
 
 
 def test_learned_channels_are_torchs_own() -> None:
-    x = entries(0.1, -8, 7, torch.float32).detach()
+    """Off the halves between levels: there torch's backward rounds otherwise than its forward."""
+    x = entries(0.1, -8, 7, torch.float32).detach() + 0.003
     x = x[x.isfinite() & (x.abs() < 100)][:220].reshape(11, 4, 5)
-    tensors = leaves(x, torch.tensor([0.05, 0.1, 0.15, 0.2]), torch.tensor([-3.0, 0.0, 2.6, 20.0]))
+    tensors = leaves(x, torch.tensor([0.05, 0.1, 0.15, 0.2]), torch.tensor([-3.0, 0.0, 2.6, 7.0]))
     plain = torch._fake_quantize_learnable_per_channel_affine(*tensors, 1, -8, 7, 0.5)
     wanted = torch.autograd.grad(plain, tensors, cotangent(x))
     out = fake_quantize(*tensors, -8, 7, 1, grad_factor=0.5)
@@ -201,7 +202,10 @@ def test_learned_steps_follow_the_formula(convention: str, zero_point: float) ->
     (of_scale,) = torch.autograd.grad(
         fake_quantize(*tensors, -8, 7, convention=convention), scale, GIVEN, create_graph=True
     )
-    (twice,) = torch.autograd.grad(of_scale, zero, allow_unused=True, materialize_grads=True)
+    if convention == "straight-through":  # linear in all three
+        assert not of_scale.requires_grad
+        return
+    (twice,) = torch.autograd.grad(of_scale, zero)
     torch.testing.assert_close(twice, ((torch.tensor(SLOPES[convention]) - 1) * GIVEN).sum().reshape(1))
 
 
@@ -248,7 +252,7 @@ def test_compiled_with_learned_steps_in_one_graph() -> None:
         return torch.stack([first, second, fake_quantize(x, scale, zero_point, -8, 7)])
 
     given = torch.stack([GIVEN, 2 * GIVEN, -GIVEN])
-    out, plain = torch.compile(function, fullgraph=True)(*tensors), function(*tensors)
+    out, plain = torch.compile(function, fullgraph=True, backend="aot_eager")(*tensors), function(*tensors)
     assert same(out, plain)
     pairs = zip(*(torch.autograd.grad(each, tensors, given) for each in (out, plain)), strict=True)
     for found, wanted in pairs:
@@ -275,7 +279,7 @@ def test_whole_programs_refuse_it_by_name() -> None:
 
 def test_an_unknown_convention_is_refused() -> None:
     with pytest.raises(ValueError, match="Did you mean 'straight-through'"):
-        fake_quantize(X, 0.1, 0, -8, 7, convention="straight")
+        fake_quantize(X, 0.1, 0, -8, 7, convention="straight-thru")
 
 
 def test_fx_records_it_with_its_convention() -> None:

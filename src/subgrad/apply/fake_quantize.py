@@ -126,7 +126,9 @@ def _learned(x: Tensor, grid: Grid, slopes: Slopes) -> Tensor:
     w * r + (1 - w) * (c - zero_point), and (w - 1) * scale: with w = 1 within and 0 beyond the rule of learned step sizes.
     """
     level = grid.level(x).nan_to_num(nan=grid.quant_min - 1.0)  # torch sends nan to the first level
-    cut = torch.where(level < grid.quant_min, grid.quant_min, torch.where(level > grid.quant_max, grid.quant_max, level))
+    cut = torch.where(
+        level < grid.quant_min, grid.quant_min, torch.where(level > grid.quant_max, grid.quant_max, level)
+    )
     scale, zero_point = (_parameter(each, grid, level) for each in (grid.scale, grid.zero_point))
     distance = cut - grid.level_of_zero(x)
     moved = distance - x.detach() / scale.detach()

@@ -102,11 +102,12 @@ class Grid:
             )
             given = (_vector(each, x, torch.float32) for each in (self.scale, self.zero_point))
             return (per_tensor if self.axis is None else per_channel)(x, *given, *self._levels, self.grad_factor)
+        aten = torch.ops.aten
         if self.axis is not None:
-            return torch.fake_quantize_per_channel_affine(x, *self._vectors(x), *self._levels)
+            return aten.fake_quantize_per_channel_affine(x, *self._vectors(x), *self._levels)
         if self._are_tensors:
-            return torch.fake_quantize_per_tensor_affine(x, *self._vectors(x), *self._levels)
-        return torch.fake_quantize_per_tensor_affine(x, self.scale, self.zero_point, *self._levels)
+            return aten.fake_quantize_per_tensor_affine(x, *self._vectors(x), *self._levels)
+        return aten.fake_quantize_per_tensor_affine(x, self.scale, self.zero_point, *self._levels)
 
     def with_mask(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What is not learned without a derivative, and which entries are not cut off."""
