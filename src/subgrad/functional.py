@@ -120,8 +120,8 @@ def fake_quantize(
 
     A scale that requires grad is learned, and so is a zero point of floating point, which is rounded to a level first.
     With the slope w of an entry, and q the level it is given, their gradients are the sums of
-    ``(q - zero_point - w * input / scale)`` and ``(w - 1) * scale`` times the cotangent, times ``grad_factor``: the rule
-    of learned step sizes, as torch's ``_fake_quantize_learnable_per_tensor_affine`` and ``per_channel`` have it.
+    ``(q - zero_point - w * input / scale)`` and ``(w - 1) * scale`` times the cotangent, times ``grad_factor``: the
+    rule of learned step sizes, as ``torch._fake_quantize_learnable_per_tensor_affine`` and ``per_channel`` have it.
 
     Args:
         input: the tensor, of floating point.
@@ -151,7 +151,7 @@ if TYPE_CHECKING:
 
 _GOVERNED = dict.fromkeys(kink.name for kink in KINKS if is_torchs(kink.op) and not isinstance(kink.set, Jump))
 _SPELLED = [*_GOVERNED, "clip", "absolute"]
-__all__ = [*_SPELLED, "fake_quantize"]  # noqa: F822  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*_SPELLED, "fake_quantize"]  # pyright: ignore[reportUnsupportedDunderAll]
 globals().update({name: _spelling(name) for name in _SPELLED})
 
 

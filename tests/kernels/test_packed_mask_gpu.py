@@ -1,4 +1,4 @@
-"""Fake quantisation on CUDA: the gradients of the plain path to the bit, from an eighth of the mask that torch keeps."""
+"""Fake quantisation on CUDA: the gradients of the plain path to the bit, from an eighth of what torch keeps."""
 
 from __future__ import annotations
 

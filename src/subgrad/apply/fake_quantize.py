@@ -1,22 +1,25 @@
 """Rounded to a grid and back: torch's own values, and a gradient by a convention.
 
 A fake-quantised entry is ``scale * (clamp(level, quant_min, quant_max) - zero_point)``, where ``level`` is
-``round(x / scale) + zero_point``. Rounding is differentiated as if it were not there, which is what fake quantisation is
-for. What is left is a clamp, whose bounds are met by every entry that is rounded to the first or the last level: the
-slope there is the convention's for ``clamp``.
+``round(x / scale) + zero_point``. Rounding is differentiated as if it were not there, which is what fake quantisation
+is for. What is left is a clamp, whose bounds are met by every entry that is rounded to the first or the last level:
+the slope there is the convention's for ``clamp``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from subgrad.apply.autograd_nodes import Gate
 from subgrad.apply.levels import Grid, Slopes, is_differentiated
 from subgrad.conventions import Convention
+from subgrad.torch_internals.transforms import peek_interpreter_stack
 
 Weights = tuple[float, ...]
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
@@ -45,10 +48,34 @@ def fake_quantize(x: Tensor, grid: Grid, convention: Convention) -> Tensor:
     if slopes is None or not any(map(is_differentiated, (x, grid.scale, grid.zero_point))):
         return grid.torchs_own(x)
     if grid.is_learned:
-        return _Valued.apply(_learned(x, grid, slopes), x, grid.scale, grid.zero_point, grid)
+        return _called(_Valued, _learned(x, grid, slopes), x, grid.scale, grid.zero_point, grid)
     if slopes.beyond:
-        return _Valued.apply(x, x, grid.scale, grid.zero_point, grid)
-    return _Masked.apply(x, grid.scale, grid.zero_point, grid, slopes)[0]
+        return _called(_Valued, x, x, grid.scale, grid.zero_point, grid)
+    return _called(_Masked, x, grid.scale, grid.zero_point, grid, slopes)[0]
+
+
+def _called(function: Any, *args: Any) -> Any:
+    """Outside of `torch.func` in one piece, since torch takes longer to put them together than all the rest."""
+    return (_in_one_piece(function) if peek_interpreter_stack() is None else function).apply(*args)
+
+
+@cache
+def _in_one_piece(function: Any) -> Any:
+    """The same function, whose context is set up by its forward."""
+
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        output = function.forward(*inputs)
+        function.setup_context(ctx, inputs, output)
+        return output
+
+    parts = {"forward": forward, "backward": function.backward, "jvp": function.jvp}
+    return type(function.__name__, (Gate,), {name: staticmethod(each) for name, each in parts.items()})
+
+
+def _with(grid: Grid, scale: Any, zero_point: Any) -> Grid:
+    """As they are at this level of `torch.func`."""
+    is_the_same = scale is grid.scale and zero_point is grid.zero_point
+    return grid if is_the_same else replace(grid, scale=scale, zero_point=zero_point)
 
 
 class _Valued(torch.autograd.Function):
@@ -58,7 +85,7 @@ class _Valued(torch.autograd.Function):
 
     @staticmethod
     def forward(derivative: Tensor, x: Tensor, scale: Any, zero_point: Any, grid: Grid) -> Tensor:
-        return replace(grid, scale=scale, zero_point=zero_point).torchs_own(x)
+        return _with(grid, scale, zero_point).torchs_own(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -80,7 +107,7 @@ class _Masked(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, scale: Any, zero_point: Any, grid: Grid, slopes: Slopes) -> tuple[Tensor, ...]:
-        given = replace(grid, scale=scale, zero_point=zero_point)
+        given = _with(grid, scale, zero_point)
         if slopes.are_torchs:
             value, *masks = given.with_mask(x)
         else:
@@ -121,14 +148,13 @@ def weighed(held: Sequence[Tensor], weights: Weights, layout: Layout, vector: Te
 def _learned(x: Tensor, grid: Grid, slopes: Slopes) -> Tensor:
     """What has the derivative with respect to entries, scale and zero point, whatever its value.
 
-    With the slope w of an entry, its cut-off level c, and r = (c - zero_point) - x / scale, which is what rounding moved
-    it by: w * (x + scale * r) + (1 - w) * scale * (c - zero_point), where r and c do not change. The derivatives are w,
-    w * r + (1 - w) * (c - zero_point), and (w - 1) * scale: with w = 1 within and 0 beyond the rule of learned step sizes.
+    With the slope w of an entry, its cut-off level c, and r = (c - zero_point) - x / scale, by which rounding moved it:
+    w * (x + scale * r) + (1 - w) * scale * (c - zero_point), where r and c do not change. The derivatives are w,
+    w * r + (1 - w) * (c - zero_point), and (w - 1) * scale: with w = 1 within and 0 beyond, learned step sizes.
     """
-    level = grid.level(x).nan_to_num(nan=grid.quant_min - 1.0)  # torch sends nan to the first level
-    cut = torch.where(
-        level < grid.quant_min, grid.quant_min, torch.where(level > grid.quant_max, grid.quant_max, level)
-    )
+    first, last = grid.quant_min, grid.quant_max
+    level = grid.level(x).nan_to_num(nan=first - 1.0)  # torch sends nan to the first level
+    cut = torch.where(level < first, first, torch.where(level > last, last, level))
     scale, zero_point = (_parameter(each, grid, level) for each in (grid.scale, grid.zero_point))
     distance = cut - grid.level_of_zero(x)
     moved = distance - x.detach() / scale.detach()

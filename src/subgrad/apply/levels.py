@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class Slopes:
     is_one: bool = False
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def of(cls, convention: Convention, quant_min: int, quant_max: int) -> Slopes | None:
         """None where torch's own gradient is wanted: that of every version passes on both levels, and not beyond."""
         bounds = {"min": quant_min, "max": quant_max}
@@ -55,11 +56,11 @@ class Slopes:
         kept = dict.fromkeys(weight for weight in weights.values() if weight != 0)
         return {each: tuple(name for name, weight in weights.items() if weight == each) for each in kept}
 
-    @property
+    @cached_property
     def weights(self) -> tuple[float, ...]:
         return tuple(self.regions)
 
-    @property
+    @cached_property
     def are_torchs(self) -> bool:
         """Whether torch's kernels make the mask: of all entries that are not cut off."""
         return self.regions == {1.0: ALL}
