@@ -9,7 +9,7 @@ TESTED = build/tested
 TEST = PYTHONDONTWRITEBYTECODE= $(1)/bin/pytest -n $(WORKERS) --dist worksteal --tested $(TESTED)/$(2).json
 
 .PHONY: help survey smoke test test-newest test-unbuilt test-oldest test-front built browser lint docs speed scan database clarke mutations testing bertoin everywhere \
-	versions record frameworks clean
+	versions quantisation record frameworks clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -97,6 +97,9 @@ bertoin: .venv/ready  ## how often relu'(0) matters, in 16, 32 and 64 bits: docs
 
 everywhere: .venv/ready  ## every way to differentiate, under every convention: docs/everywhere.md
 	.venv/bin/python scripts/everywhere.py
+
+quantisation: .venv/ready  ## torchao, torch.ao.quantization and brevitas on torch 2.13 and 2.15: the table of docs/quantisation.md
+	.venv/bin/python scripts/quantisation.py
 
 versions: .venv/ready  ## the published cases on torch 2.11 to 2.15, each in an environment of its own
 	.venv/bin/python scripts/versions.py

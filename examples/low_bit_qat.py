@@ -4,9 +4,9 @@
 
 Learned step sizes (LSQ, Esser et al. 2020) as they are usually written: round with a straight-through estimator, and
 `torch.clamp` to the levels. Where the clamp comes after the rounding, every weight that is rounded to the first or the
-last of four levels lies on a bound of it: up to torch 2.13 the gradient passed there, and since 2.14 it does not. On the
-handwritten digits of scikit-learn, under the gradients of both and under conventions, six seeds each. What it prints is
-in `low_bit_qat.txt`.
+last of four levels lies on a bound of it: up to torch 2.13 the gradient passed there, since 2.14 it does not. On the
+handwritten digits of scikit-learn, under the gradients of both and under conventions, six seeds each. What it prints
+is in `low_bit_qat.txt`.
 """
 
 from __future__ import annotations

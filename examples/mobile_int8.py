@@ -192,7 +192,7 @@ def main() -> None:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     for name, found, remark in stages(options.epochs, max(1, options.epochs // 4)):
-        print(f"{name:24} {found:6.1%}   {remark}" if name else f"operators: {remark}")
+        print(f"{name:24} {found:6.1%}   {remark}".rstrip() if name else f"operators: {remark}")
 
 
 if __name__ == "__main__":

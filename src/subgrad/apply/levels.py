@@ -15,6 +15,7 @@ from subgrad.apply.plan import VERSIONS
 from subgrad.conventions import Convention, Spot
 from subgrad.kinks import KINKS
 from subgrad.torch_internals.autograd import forward_level
+from subgrad.torch_internals.fake_quantisation import learned_by_channel, learned_by_tensor, tensors_with_mask
 
 CLAMP = KINKS.of_overload("clamp")
 ALL = ("first", "between", "last")
@@ -73,7 +74,7 @@ class Grid:
     Attributes:
         scale, zero_point: numbers, or tensors: of one for each channel, if there is an axis.
         grad_factor: what the gradients of scale and zero point are multiplied with.
-        is_learned: scale and zero point are as `torch._fake_quantize_learnable_*` has them.
+        is_learned: scale and zero point are as torch's learnable operators have them.
     """
 
     scale: Any
@@ -98,11 +99,9 @@ class Grid:
     def torchs_own(self, x: Tensor) -> Tensor:
         """With torch's own derivative."""
         if self.is_learned:
-            per_tensor, per_channel = (
-                getattr(torch, f"_fake_quantize_learnable_{each}_affine") for each in ("per_tensor", "per_channel")
-            )
+            called = learned_by_tensor if self.axis is None else learned_by_channel
             given = (_vector(each, x, torch.float32) for each in (self.scale, self.zero_point))
-            return (per_tensor if self.axis is None else per_channel)(x, *given, *self._levels, self.grad_factor)
+            return called(x, *given, *self._levels, self.grad_factor)
         aten = torch.ops.aten
         if self.axis is not None:
             return aten.fake_quantize_per_channel_affine(x, *self._vectors(x), *self._levels)
@@ -117,8 +116,7 @@ class Grid:
             return aten.fake_quantize_per_channel_affine_cachemask(x, *self._vectors(x), *self._levels)
         if self._are_tensors:
             is_on = torch.ones(1, dtype=torch.int64, device=x.device)
-            called = aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
-            return called(x, *self._vectors(x), is_on, *self._levels)
+            return tensors_with_mask(x, *self._vectors(x), is_on, *self._levels)
         return aten.fake_quantize_per_tensor_affine_cachemask(x, self.scale, self.zero_point, *self._levels)
 
     @property
