@@ -43,7 +43,7 @@ def _parsed(given: list[str]) -> argparse.Namespace:
     """The options, with torch loaded, which says where there is no NumPy what none of these commands needs."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")
-        options = with_program(_parser(), given, argparse.Namespace(line=shlex.join(("subgrad", *given))))
+        options = with_program(_parser(), given or ["--help"], argparse.Namespace(line=shlex.join(("subgrad", *given))))
         import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
     return options
 
