@@ -137,7 +137,7 @@ def fake_quantize(
     return _fake_quantized(convention, input, *arguments, grad_factor) if node is None else node
 
 
-@torch.compiler.allow_in_graph
+@torch.compiler.allow_in_graph  # pyright: ignore[reportUnknownMemberType]
 def _fake_quantized(like: str | Convention, input: Tensor, *arguments: Any) -> Tensor:
     """A single node of compiled graphs."""
     chosen = as_convention(like)
