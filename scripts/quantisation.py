@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=Path, default=Path(tempfile.gettempdir()))
     folder = parser.parse_args().environments
-    print("| | | plain | `torch-2.13` | `torch-2.14` | `pass-through` | `straight-through` |")
+    print("| trained with | | plain | `torch-2.13` | `torch-2.14` | `pass-through` | `straight-through` |")
     print("|---|---|---|---|---|---|---|")
     for mode in ("eager", "compiled"):
         old, new = (runs(version, mode, folder) for version in VERSIONS)

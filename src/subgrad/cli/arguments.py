@@ -29,6 +29,7 @@ CONVENTIONS = (
     "right",
     "mean",
     "pass-through",
+    "straight-through",
 )
 SWITCHES = ("surrogate", "strong_zero")
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subgrad.apply.use import use
-from subgrad.conventions import RULES
+from subgrad.conventions import CHOICES
 from subgrad.report.elements import number
 
 ZERO = torch.tensor(0.0)
@@ -35,8 +35,8 @@ PLACES: tuple[Place, ...] = (
 
 def conventions_table() -> str:
     """The table, in markdown. The column of torch is what the installed version gives."""
-    lines = [["at", "set", *(f"`{name}`" for name in RULES)], ["---"] * (2 + len(RULES))]
-    lines += [[name, among, *(_element(f, at, rule) for rule in RULES)] for name, among, f, at in PLACES]
+    lines = [["at", "set", *(f"`{name}`" for name in CHOICES)], ["---"] * (2 + len(CHOICES))]
+    lines += [[name, among, *(_element(f, at, rule) for rule in CHOICES)] for name, among, f, at in PLACES]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
