@@ -122,7 +122,7 @@ class Session:
 
     def __exit__(self, *exception: object) -> None:
         try:
-            if exception[0] is None and self._is_training and not self._goes_back:
+            if not any(exception) and self._is_training and not self._goes_back:
                 self._recording.drop()  # such as a loss that is printed in the end; a step that failed is one
             self._close(is_last=True)
         finally:

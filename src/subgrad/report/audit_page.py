@@ -32,7 +32,7 @@ def page(audit: Audit) -> str:
         ),
         _section("Source lines", _sources(audit), "Those with hits; marked are those on which gradients depend."),
     )
-    return document("subgrad audit", "\n".join(filter(None, parts)), asset("page.css"), script)
+    return document("subgrad audit", "\n".join(filter(None, parts)), asset("page.css") + asset("audit.css"), script)
 
 
 def fragment(audit: Audit) -> str:
@@ -64,7 +64,7 @@ def _overview(audit: Audit) -> str:
     cards = {
         "hits": f"{audit.hits:,}",
         "kinks hit": f"{len(met):,} of {len(audit.rows):,}",
-        "lines": f"{len({(row.site.file, row.site.line) for row in met}):,}",
+        "lines with hits": f"{len({(row.site.file, row.site.line) for row in met}):,}",
         "steps recorded": f"{len(audit.recorded):,} of {audit.steps:,}",
         "ranks": f"{audit.ranks:,}",
     }

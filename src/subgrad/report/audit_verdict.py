@@ -75,7 +75,9 @@ def _card(effect: Effect, audit: Audit) -> str:
     changed = sum(each.differing > 0 for each in among)
     pin = effect.pin if effect.causes else ""
     sentence = f"<p>{breakable(effect.verdict.replace(pin, '').strip())}</p>"
-    times = f"{plural(len(among), 'backward')} compared" + (f", {changed:,} of them differ" if changed else "")
+    times = f"{plural(len(among), 'backward')} compared"
+    if changed and len(among) > 1:
+        times = f"{times}, {changed:,} of them {'differs' if changed == 1 else 'differ'}"
     if not effect.differing:
         kind = "open" if effect.unseen else "same"
         return f'<div class="verdict {kind}">{sentence}<p class="soft">{times}.</p></div>'
@@ -83,7 +85,7 @@ def _card(effect: Effect, audit: Audit) -> str:
     of = "of the gradient" if effect.relative is not None else ""
     return (
         f'<div class="verdict differs"><p class="size"><b>{large}</b> {of}</p><div>{sentence}'
-        f'<p class="soft">{times}; most entries do in step {effect.step:,}, backward at '
+        f'<p class="soft">{times}; most entries change in step {effect.step:,}, backward at '
         f"{breakable(str(effect.site))}.</p>{_change(effect)}</div></div>"
     )
 
