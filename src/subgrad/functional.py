@@ -18,7 +18,7 @@ from torch import Tensor
 from subgrad.apply.fake_quantize import Grid
 from subgrad.apply.fake_quantize import fake_quantize as fake_quantized
 from subgrad.apply.scopes import Scope
-from subgrad.apply.scripted import scripted
+from subgrad.apply.scripted import scripted, unscriptable
 from subgrad.apply.traced import is_recorded_to_run, recorded, warn_of_export, warn_of_script
 from subgrad.conventions import Convention
 from subgrad.conventions import convention as as_convention
@@ -67,6 +67,13 @@ def _prepared(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Asked for by `torch.jit.script`."""
     warn_of_script(f"subgrad.functional.{name}")
     return scripted(name, original, KINKS[COMPOSED.get(name, name)][0].op)
+
+
+def _not_scripted(name: str) -> Callable[[], Any]:
+    def prepare() -> Any:
+        raise RuntimeError(unscriptable(name))
+
+    return prepare
 
 
 def _doc(name: str, original: Callable[..., Tensor]) -> str:
@@ -152,6 +159,9 @@ def fake_quantize(
     return _fake_quantized(convention, input, *arguments, grad_factor) if node is None else node
 
 
+fake_quantize.__prepare_scriptable__ = _not_scripted("fake_quantize")  # type: ignore[attr-defined]
+
+
 @torch.compiler.allow_in_graph  # pyright: ignore[reportUnknownMemberType]
 def _fake_quantized(like: str | Convention, input: Tensor, *arguments: Any) -> Tensor:
     """A single node of compiled graphs."""
@@ -173,9 +183,9 @@ COMPOSED = {
     "margin_ranking_loss": "clamp_min",
 }
 _GOVERNED = dict.fromkeys(kink.name for kink in KINKS if is_torchs(kink.op) and not isinstance(kink.set, Jump))
-_SPELLED = [*_GOVERNED, "clip", "absolute", *COMPOSED]
-__all__ = [*_SPELLED, "fake_quantize"]  # pyright: ignore[reportUnsupportedDunderAll]
-globals().update({name: _spelling(name) for name in _SPELLED})
+SPELLED = (*_GOVERNED, "clip", "absolute", *COMPOSED)  # of one function of torch each
+__all__ = [*SPELLED, "fake_quantize"]  # pyright: ignore[reportUnsupportedDunderAll]
+globals().update({name: _spelling(name) for name in SPELLED})
 
 
 def __dir__() -> list[str]:

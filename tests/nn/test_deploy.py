@@ -166,7 +166,7 @@ def test_what_is_scripted_holds_plain_operators_and_the_model_stays() -> None:
 
 UNSCRIPTABLE = {
     *("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
-    *("fractional_max_pool2d", "fractional_max_pool3d", "norm", "cdist"),
+    *("fractional_max_pool2d", "fractional_max_pool3d", "norm", "cdist", "fake_quantize"),
     *("linalg_svdvals", "linalg_eigvalsh"),
 }
 

@@ -55,7 +55,7 @@ def is_standard(model: Any) -> bool:
 
 def run(model: Any, inputs: tuple[Tensor, ...]) -> list[Tensor]:
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
+    given = {each.name: value.detach().numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
     return [torch.from_numpy(np.asarray(each)) for each in session.run(None, given)]
 
 

@@ -91,7 +91,7 @@ def spelled() -> dict[tuple[str, Any], Callable[..., Any]]:
     from subgrad import functional
 
     found: dict[tuple[str, Any], Callable[..., Any]] = {("call_function", operator.abs): functional.abs}
-    for name in functional.__all__:
+    for name in functional.SPELLED:
         function = getattr(functional, name)
         for target in (function.original, *_others(name)):
             found["call_function", target] = function

@@ -68,11 +68,15 @@ def _parameters(original: Callable[..., Any], op: str) -> dict[str, tuple[Any, s
             for each in schema_of(overload(op)).arguments
         }
     if op.startswith("_linalg") or any(kind in (None, inspect.Parameter.empty) for kind, _ in found.values()):
-        raise RuntimeError(
-            f"subgrad.functional.{original.__name__} does not go with torch.jit.script. Write torch's function under "
-            "`if torch.jit.is_scripting():`, or use torch.jit.trace."
-        )
+        raise RuntimeError(unscriptable(original.__name__))
     return found
+
+
+def unscriptable(name: str) -> str:
+    return (
+        f"subgrad.functional.{name} does not go with torch.jit.script. Write torch's function under "
+        "`if torch.jit.is_scripting():`, or use torch.jit.trace."
+    )
 
 
 def _passed(parameters: Iterable[str], op: str, original: Callable[..., Any]) -> Iterator[str]:
