@@ -119,8 +119,9 @@ def _failing(where: Place) -> set[str]:
 
 
 def fingerprint() -> str:
-    """Of what a gradient is made of; the rest of the package may change meanwhile."""
-    files = sorted(each for part in ("clarke", "kinks") for each in (ROOT / "src" / "subgrad" / part).rglob("*.py"))
+    """Of the passes and rules; the rest of the package may change meanwhile."""
+    parts = ("engine", "functions", "rules")
+    files = sorted(each for part in parts for each in (ROOT / "src" / "subgrad" / "clarke" / part).rglob("*.py"))
     return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:16]
 
 
