@@ -126,7 +126,7 @@ def test_the_table_names_lines_and_the_summary_says_the_verdict() -> None:
     assert "1,166" in text
     assert "2,332" in text  # near
     assert "abs" not in text  # which was never hit
-    assert "changes 2 of 3 gradients, by 50.0% of their norm, all because of losses.py:41 (`clamp`) and" in text
+    assert "changes 2 of 3 gradients, by 20.0% of their norm, all because of losses.py:41 (`clamp`) and" in text
     assert "1,152 entries change sign" in text
     assert "1,401 hits among 12,000 entries, in 3 lines, in 3 recorded of 30 steps." in text
 
