@@ -32,7 +32,8 @@ _SMOOTH = (
     "expand expand_as repeat contiguous clone detach to type_as float double half bfloat16 size dim numel shape "
     "getitem getattr zeros ones zeros_like ones_like full arange new_zeros new_ones new_full eq ne lt le gt "
     "ge where masked_fill tril triu pad roll flip unfold channel_shuffle pixel_shuffle square rand rand_like randn "
-    "randn_like add_ mul_ sub_ iadd imul isub floordiv mod truediv div sqrt rsqrt log log1p pow erf interpolate logsumexp"
+    "randn_like add_ mul_ sub_ iadd imul isub floordiv mod truediv div "
+    "sqrt rsqrt log log1p pow erf interpolate logsumexp"
 )
 SMOOTH = frozenset(_SMOOTH.split())
 
