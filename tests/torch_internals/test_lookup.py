@@ -145,8 +145,8 @@ def test_a_torch_that_lacks_names_is_imported_and_used_where_they_are_not_needed
         assert error.startswith(f"UnavailableError torch {torch.__version__} has no {name}, which subgrad needs: ")
 
 
-def test_a_torch_that_lacks_what_our_autograd_functions_are_made_of_is_named_at_import() -> None:
-    program = "import torch; del torch.autograd.function._SingleLevelFunction; import subgrad"
+def test_a_torch_that_lacks_what_our_autograd_functions_are_made_of_is_named_at_once() -> None:
+    program = "import torch; del torch.autograd.function._SingleLevelFunction; import subgrad; subgrad.use"
     done = run_fresh(program)
     assert done.returncode != 0
     assert f"torch {torch.__version__} has no torch.autograd.function._SingleLevelFunction" in done.stderr
