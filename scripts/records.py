@@ -83,6 +83,8 @@ def page(name: str, record: Record) -> str:
     """One record as a page."""
     if "summary" in record:
         tables = zoo(record)
+    elif "training" in record:
+        tables = quantised(record)
     elif "steps" in record:
         tables = networks(record)
     elif "programs" in record:
@@ -143,6 +145,33 @@ def small_steps(record: Record) -> str:
     )
     table = markdown(["program", "torch, us", *contenders], rows)
     return f"Convention `{record['convention']}`; ratios to torch.\n\n{table}"
+
+
+def quantised(record: Record) -> str:
+    """Training steps of a fake-quantised network, and activations one by one."""
+    torchs = {each["dtype"]: each for each in record["training"] if each["variant"] == "torch"}
+    steps = (
+        [
+            each["variant"],
+            each["dtype"].removeprefix("torch."),
+            milliseconds(each["milliseconds"]),
+            f"{each['milliseconds'] / torchs[each['dtype']]['milliseconds']:.2f}",
+            gibibytes(each["peak bytes"]),
+            f"{each['peak bytes'] / torchs[each['dtype']]['peak bytes']:.3f}",
+        ]
+        for each in record["training"]
+    )
+    single = (
+        [each["function"], each["device"], each["dtype"].removeprefix("torch."), milliseconds(each["milliseconds"])]
+        for each in record["activations"]
+    )
+    return (
+        f"Torchvision's mobilenet_v2 with fake quantisation of 8 bits, batches of {record['batch']} at "
+        f"{record['pixels']} pixels: one training step, eager.\n\n"
+        f"{markdown(['fake quantisation', 'dtype', 'step, ms', 'time', 'peak, GiB', 'peak'], steps)}\n\n"
+        "Forward and backward of single functions.\n\n"
+        f"{markdown(['function', 'device', 'dtype', 'ms'], single)}"
+    )
 
 
 def models_of_others(measured: Sequence[Record]) -> str:
