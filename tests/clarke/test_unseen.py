@@ -578,3 +578,49 @@ def test_what_lists_are_written_into_is_as_after_one_run() -> None:
     torch.manual_seed(3)
     program(numbers(0.0, 0.0))
     assert torch.equal(after, buffer)
+
+
+def test_signs_that_tie_twice_are_those_of_what_is_ahead() -> None:
+    x = torch.zeros(2).double()
+    weights = torch.tensor([2.0, 3.0]).double()
+    found = subgrad.grad(lambda x: (torch.where(torch.signbit(x * x), 5 * x, x) * weights).sum())(x)
+    assert found.tolist() == [2.0, 3.0]
+    found = subgrad.grad(lambda x: (torch.where(torch.signbit(-x * x), 5 * x, x) * weights).sum())(x)
+    assert found.tolist() == [10.0, 15.0]
+
+
+def test_hooks_that_are_taken_away_again_change_nothing() -> None:
+    def program(x: Tensor) -> Tensor:
+        y = x.abs() * 3
+        y.register_hook(lambda cotangent: 2 * cotangent).remove()
+        return y[0] + 2 * y[1] - y[2]
+
+    assert subgrad.grad(program)(torch.tensor([-1.0, 2.0, 4.0])).tolist() == [-3.0, 6.0, -3.0]
+    found = subgrad.element(program)(torch.zeros(3))
+    assert found.direction is not None
+    assert found.gradient.tolist() == (torch.tensor([3.0, 6.0, -3.0]) * found.direction.sign()).tolist()
+
+
+@pytest.mark.parametrize("jump", [torch.frac, lambda x: torch.remainder(x, 1)], ids=["frac", "remainder"])
+def test_what_ties_with_the_limit_of_a_jump_ties_exactly(jump: Callable[[Tensor], Tensor]) -> None:
+    def program(x: Tensor) -> Tensor:
+        return (torch.relu(jump(x) + torch.floor(x) - 3) * torch.tensor([2.0, 5.0])).sum()
+
+    for seed in range(6):
+        found = subgrad.element(program, seed=seed)(torch.tensor([3.0, 3.0]))
+        assert found.direction is not None
+        assert found.gradient.tolist() == torch.where(found.direction > 0, torch.tensor([2.0, 5.0]), 0.0).tolist()
+
+
+def test_what_is_scattered_beyond_the_rows_of_the_index_ties_there() -> None:
+    index = torch.tensor([3, 3])
+
+    def program(x: Tensor) -> Tensor:
+        return (torch.zeros(4).scatter_reduce(0, index, x, "amax") * torch.tensor([1.0, 2.0, 3.0, 4.0])).sum()
+
+    for seed in range(6):
+        found = subgrad.element(program, seed=seed)(torch.zeros(2))
+        assert found.direction is not None
+        first, second = found.direction.tolist()
+        wins = [4.0 * (first > max(second, 0)), 4.0 * (second > max(first, 0))]
+        assert found.gradient.tolist() == wins

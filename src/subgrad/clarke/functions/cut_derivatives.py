@@ -6,6 +6,7 @@ ignores it and that matters, as in straight-through tricks, the certificate fail
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -272,7 +273,7 @@ def hooked(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     x = _first(args, kwargs)
     note_another_way(current)
     if not isinstance(current, Look | Replay) and not x.requires_grad:
-        return None if name_of(func) == "retain_grad" else RemovableHandle({})
+        return None if name_of(func) == "retain_grad" else RemovableHandle(OrderedDict())
     if isinstance(current, Look) and name_of(func) == "register_hook" and is_differentiated(x):
         note_a_cut(current, name_of(func))
     return func(*args, **kwargs)
