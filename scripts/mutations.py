@@ -39,7 +39,10 @@ KEPT = ROOT / "build" / "mutations.json"
 REASONS = ROOT / "scripts" / "mutations.json"
 NUMBER, SECONDS = 210, 600  # of one step: what does not end is told by the small programs, which are stopped
 # What is run where the small programs show nothing.
-TESTS = ("test_every_row", "test_layers", "test_refusals", "test_groups", "test_spectra_vectors", "test_unseen")
+TESTS = (
+    *("test_every_row", "test_layers", "test_refusals", "test_groups", "test_spectra_vectors", "test_unseen"),
+    *("test_module_state", "test_unseen_jumps", "test_undefined", "test_sharpness"),
+)
 SIGNS = ("FAILED", "ERROR")  # how a line of pytest begins that names a test
 SMALL_PROGRAMS = "import json, sys; from clarke import battery; {}"
 RECORD = SMALL_PROGRAMS.format("json.dump(battery.record(), open(sys.argv[1], 'w'))")
