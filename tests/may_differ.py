@@ -27,7 +27,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "plugin",
         "report/test_repro.py",
     ),
-    "trainings of whole models, and examples": ("programs", "test_examples.py", "test_quantisation_examples.py"),
+    "trainings of whole models, and examples": ("programs", "test_examples.py", "test_examples_of_quantisation.py"),
     "PyTorch's operator database, which is another in each version": ("database", "scan"),
     "pages, drawn from what is recorded": (
         "audit/test_report.py",

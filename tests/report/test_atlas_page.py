@@ -117,7 +117,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (["--html", "/no/such/folder/atlas.html"], "there is no folder /no/such/folder"),
+            (["--html", "/no/such/folder/atlas.html"], "'/no/such/folder' is no folder to write to"),
             (["--html", "a.html", "--json"], "not allowed with argument --json"),
             (["--html", "a.html", "--broken"], "not allowed with argument --broken"),
             (["--html", "a.html", "--convention", "mean"], "leave --convention away"),

@@ -98,3 +98,7 @@ KINKED_INSIDE = (
     "TripletMarginWithDistanceLoss",
 )
 KINKED = frozenset((*KINKED_INSIDE, *(each.__name__ for each in COUNTERPARTS)))
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import Gate, alias, below_autograd, outer_levels, through
 from subgrad.kinks.overloads import overload
-from subgrad.torch_internals.dispatcher import allows_numbers_as_tensors
+from subgrad.torch_internals.dispatcher import DispatchKey, allows_numbers_as_tensors
 from subgrad.torch_internals.transforms import len_dispatch_stack
 
 Kernel = Callable[..., Any]
@@ -25,6 +25,8 @@ def taking_numbers(form: str, original_of: Callable[[str], Kernel]) -> Kernel:
     by_number = original_of(f"{name}.{kind.replace('Tensor', 'Scalar')}")
 
     def kernel(keyset: Any, self: Any, other: Any, **kwargs: Any) -> Any:
+        if keyset.has(DispatchKey.ZeroTensor) and not isinstance(other, Tensor):
+            other = _as_tensor(other, self)  # the other overload has no kernel there, and these keys do not say so
         if isinstance(other, Tensor):
             return original(keyset, self if isinstance(self, Tensor) else _as_tensor(self, other), other, **kwargs)
         # What watches or records operators is to see the overload that was called.

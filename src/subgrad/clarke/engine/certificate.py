@@ -46,6 +46,7 @@ BESIDE_STEPS_IN_SINGLE = (
     *((-40, -8), (-46, -6), (-8, -5), (-11, -5), (-14, -5)),
 )
 BESIDE_STEPS_AS_IT_IS = ((-8, -3), (-6, -4), (-4, -2))
+SHARE_OF_FEW = 1e-4
 SHARES = {torch.float64: 1e-5, torch.float32: 2e-3, torch.float16: 0.05, torch.bfloat16: 0.1}  # of what is summed
 
 
@@ -164,8 +165,18 @@ class Values:
         gaps = [(a - b).abs() for each in shifted for a, b in zip(self.at(step), each, strict=True) if a.numel()]
         self.blur = max((float(each.nan_to_num(0, 0, 0).amax()) for each in gaps), default=0.0)
 
-    def _compare(self, each: _Entries, one: Tensor, other: Tensor, span: float, step: float, size: Sizes) -> None:
+    def _compare(
+        self,
+        each: _Entries,
+        one: Tensor,
+        other: Tensor,
+        span: float,
+        step: float,
+        size: Sizes,
+        share: float | None = None,
+    ) -> None:
         """Hold one quotient, of two values a span apart and at most a step from the point, against the slope."""
+        share = self.share if share is None else share
         slope = each.slope
         with values():
             value, further = (x.reshape(slope.shape).to(slope.device) for x in (one, other))
@@ -173,7 +184,7 @@ class Values:
             quotient, span = gap / span, abs(span)
             noise = (self.rounding * (8 * value.abs() + 4 * size.here) + 4 * (self.blur or 0.0)) / span
             scale = slope.abs() + size.moved
-            allowed = self.share * (scale + quotient.abs()) + noise
+            allowed = share * (scale + quotient.abs()) + noise
             # Where values do not move at all, derivatives are what rounding leaves of terms that cancel.
             is_still = quotient.abs() <= noise + 64 * self.rounding * self.length
             gap = (quotient - slope).abs()
@@ -187,7 +198,7 @@ class Values:
                 stands = ~near & ((quotient - each.quotient).abs() <= gap / 8)
         if self.blur is None and bool((nears & ~near).any()):
             self._measure_blur()  # rounding alone comes nearer by chance, where terms larger than the value cancel
-            return self._compare(each, one, other, span, step, size)
+            return self._compare(each, one, other, span, step, size, share)
         if bool(is_rest.any()) and self.is_what_rounding_leaves:
             near = near | is_rest
         with values():
@@ -238,7 +249,9 @@ class Values:
         if not (self.is_sharp and 0 < scale < inf and value < inf):
             return False
         entries = _Entries(torch.tensor(along + product_of(gradient, beside), dtype=torch.float64))
-        span = 16 * self.rounding * (8 * value + 4 * size.here) / (self.share * scale)
+        # In one sum two errors may cancel. Few entries add up sharply; of what does not, both are asked apart.
+        share = min(self.share, SHARE_OF_FEW) if self.entries <= SMALL else self.share
+        span = 16 * self.rounding * (8 * value + 4 * size.here) / (share * scale)
         first = min(2.0 ** (-19 if self.wide else -21), 2.0**-16 * value / scale or 1.0)
         for step in (first, first / 32):
             found = self._between(beside, step, min(max(span / (2 * step), 2.0**-20), 2.0**-8))
@@ -246,7 +259,7 @@ class Values:
                 return False
             if self.is_native and abs(float(found[0]) - float(self.program.value)) > 16 * step * scale:  # type: ignore[arg-type]
                 return False  # it may jump at the point itself
-            self._compare(entries, *found, step, size)
+            self._compare(entries, *found, step, size, share)
             if bool(entries.agreed):
                 return True
         return False
@@ -415,8 +428,7 @@ def hold_against_values(
     size = sizes(gradient, along.ahead, along.program.leaves)
     if not isfinite(size.moved) or not isfinite(slope):
         return
-    # What costs little is asked along the direction and beside it apart: in one sum two errors may cancel.
-    if beside and along.entries > SMALL and along.agree_around(gradient, slope, size):
+    if beside and along.agree_around(gradient, slope, size):
         return
     if along.is_native and along.program.value is not None:
         check_reaches(along.program, along.ahead, along.program.value, slope, size)
