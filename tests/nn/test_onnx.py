@@ -29,7 +29,7 @@ WITHOUT_OLD = {
 }
 WITHOUT_NEW = {"RReLU"}
 if TorchVersion(torch.__version__) < "2.12":
-    WITHOUT_NEW |= {"AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d"}
+    WITHOUT_NEW |= {"AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "MultiLabelMarginLoss"}
 # Curved or rounded otherwise: onnxruntime's own kernels are apart from torch's in the last bits, whoever exported.
 OWN_ROUNDING = {"CELU", "ELU", "SELU", "Hardsigmoid", "Hardswish"}
 
