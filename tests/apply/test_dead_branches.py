@@ -175,3 +175,16 @@ def test_afterwards_torch_is_as_before() -> None:
     with subgrad.use("min-norm", strong_zero=True):
         eager(function, x)
     assert eager(function, x).isnan().all()
+
+
+def test_numbers_times_what_torch_knows_to_be_zero_are_zero_afterwards() -> None:
+    """The derivative of a sign is a tensor that torch never fills, and meets overloads that have no kernel for it."""
+    with subgrad.use("min-norm", strong_zero=True):
+        eager(*DEAD["pytorch#187297"][:2])
+    x, weights = torch.tensor([-1.0, 0.5, 2.0], requires_grad=True), torch.tensor([2.0, 3.0, -1.0], requires_grad=True)
+    for convention in ("torch", "min-norm", subgrad.Convention("min-norm", strong_zero=True)):
+        with subgrad.use(convention):
+            (first,) = torch.autograd.grad((x * 1).abs(), x, weights, create_graph=True)
+            in_weights, in_x = torch.autograd.grad((first * first).sum(), (weights, x))
+        assert in_weights.tolist() == [4.0, 6.0, -2.0]
+        assert (in_x + torch.zeros(3)).tolist() == [0.0, 0.0, 0.0]  # which fills it
