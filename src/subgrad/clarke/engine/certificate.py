@@ -248,7 +248,7 @@ class Values:
         scale, value = abs(along) + size.moved, abs(float(self.program.value))  # type: ignore[arg-type]
         if not (self.is_sharp and 0 < scale < inf and value < inf):
             return False
-        entries = _Entries(torch.tensor(along + product_of(gradient, beside), dtype=torch.float64))
+        slope = torch.tensor(along + product_of(gradient, beside), dtype=torch.float64)
         # In one sum two errors may cancel. Few entries add up sharply; of what does not, both are asked apart.
         share = min(self.share, SHARE_OF_FEW) if self.entries <= SMALL else self.share
         span = 16 * self.rounding * (8 * value + 4 * size.here) / (share * scale)
@@ -259,6 +259,7 @@ class Values:
                 return False
             if self.is_native and abs(float(found[0]) - float(self.program.value)) > 16 * step * scale:  # type: ignore[arg-type]
                 return False  # it may jump at the point itself
+            entries = _Entries(slope)  # each step by itself: of two quotients one may come nearer by chance
             self._compare(entries, *found, step, size, share)
             if bool(entries.agreed):
                 return True
