@@ -46,7 +46,7 @@ BESIDE_STEPS_IN_SINGLE = (
     *((-40, -8), (-46, -6), (-8, -5), (-11, -5), (-14, -5)),
 )
 BESIDE_STEPS_AS_IT_IS = ((-8, -3), (-6, -4), (-4, -2))
-SHARE_OF_FEW = 1e-4
+SHARE_OF_FEW = 1e-4  # at most, where a slope along and one beside are held in one sum, and leaves have few entries
 SHARES = {torch.float64: 1e-5, torch.float32: 2e-3, torch.float16: 0.05, torch.bfloat16: 0.1}  # of what is summed
 
 
