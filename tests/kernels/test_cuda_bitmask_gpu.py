@@ -153,6 +153,11 @@ def test_second_derivatives(name: str, convention: str) -> None:
         assert not torch.autograd.grad(first.sum(), x)[0].any()
 
 
+def requested_bytes(when: str) -> int:
+    """What was asked of the allocator, whose blocks may be larger than what they hold."""
+    return torch.cuda.memory_stats()[f"requested_bytes.all.{when}"]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(
     ("name", "eighths"), [("relu", 1), ("clamp", 1), ("maximum, number", 1), ("abs", 2), ("leaky_relu", 1)]
@@ -163,11 +168,11 @@ def test_what_is_kept(name: str, eighths: int, dtype: torch.dtype) -> None:
     leaf = torch.randn(size, device="cuda", dtype=dtype).requires_grad_()
     with subgrad.use("min-norm"):
         torch.autograd.grad(CALLS[name](leaf.clone()), leaf, leaf)
-        before = torch.cuda.memory_allocated()
+        before = requested_bytes("current")
         x = leaf + 0
         out = CALLS[name](x)
         del x
-    kept = torch.cuda.memory_allocated() - before - out.nbytes
+    kept = requested_bytes("current") - before - out.nbytes
     assert kept <= size * eighths // 8 + 4096
 
 
@@ -179,9 +184,9 @@ def test_in_place_keeps_no_copy(name: str) -> None:
         IN_PLACE[name](leaf.clone())
         x = leaf + 0
         torch.cuda.reset_peak_memory_stats()
-        before, version = torch.cuda.memory_allocated(), x._version
+        before, version = requested_bytes("current"), x._version
         assert IN_PLACE[name](x) is x
-        assert torch.cuda.max_memory_allocated() - before <= size // 4 + 4096
+        assert requested_bytes("peak") - before <= size // 4 + 4096
         assert x._version > version
 
 
