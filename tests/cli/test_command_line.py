@@ -194,6 +194,31 @@ def test_an_interrupt_is_one_line(capsys: Captured, monkeypatch: pytest.MonkeyPa
     assert capsys.readouterr() == ("", "subgrad survey: interrupted\n")
 
 
+# Torch initialises NumPy from C++, which loses an exception of Python's.
+INTERRUPTED_WHILE_IMPORTING = """
+import signal, sys
+from subgrad.cli import main
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "numpy.lib":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(["survey", "relu"]))
+"""
+
+
+def test_an_interrupt_while_torch_is_imported_is_one_line() -> None:
+    pytest.importorskip("numpy")
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_WHILE_IMPORTING], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "subgrad survey: interrupted\n")
+
+
 @pytest.mark.long
 def test_a_benchmark_that_is_interrupted_keeps_its_rows_and_leaves_no_process_behind(tmp_path: Path) -> None:
     record = tmp_path / "record.json"

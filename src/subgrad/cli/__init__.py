@@ -6,9 +6,11 @@ import argparse
 import os
 import platform
 import shlex
+import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 from subgrad.cli import audit, bench, build, explain, run, survey
@@ -24,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = " ".join(("subgrad", *given[:1]))
     try:
-        options = _parsed(given)
+        with _ending_at_once(name):
+            options = _parsed(given)
         found = options.command(options)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read has enough, as `head` has
@@ -34,9 +37,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
+        _say_interrupted(name)
         return INTERRUPTED
     return found
+
+
+def _say_interrupted(name: str) -> None:
+    print(f"{name}: interrupted", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _ending_at_once(name: str) -> Generator[None]:
+    """While torch is imported, Ctrl-C ends the process: an exception aborts what is initialised in C++, or is lost."""
+
+    def end(*_: object) -> None:
+        _say_interrupted(name)
+        os._exit(INTERRUPTED)
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # somebody else handles it, or nobody may
+        yield
+        return
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _parsed(given: list[str]) -> argparse.Namespace:
