@@ -33,11 +33,11 @@ _TOLD = "subgrad has warned"
 
 def recorded(function: Callable[..., Any], like: Convention, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The call of a function as a node of a graph of `torch.fx`; None unless one of its arguments stands for a node."""
-    proxy = next((each for each in (*args, *kwargs.values()) if isinstance(each, Proxy)), None)
-    if proxy is None:
-        return None
-    create = proxy.tracer.create_proxy
-    return create("call_function", function, tuple(args), {**kwargs, "convention": as_argument(like, create)})
+    for each in (*args, *kwargs.values()):
+        if isinstance(each, Proxy):
+            create = each.tracer.create_proxy
+            return create("call_function", function, tuple(args), {**kwargs, "convention": as_argument(like, create)})
+    return None
 
 
 def as_argument(like: Convention, create: Callable[..., Any]) -> Any:
