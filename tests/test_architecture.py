@@ -188,7 +188,7 @@ seconds = time.process_time() - start
 added = sorted(set(sys.modules) - before)
 import subgrad.apply.dispatch
 print(json.dumps(dict(seconds=seconds, added=added, modules=sorted(sys.modules),
-                      registered=subgrad.apply.dispatch._library is not None)))
+                      registered=bool(subgrad.apply.dispatch.registered.forms))))
 """
 
 

@@ -79,10 +79,10 @@ def test_torch_keeps_its_own_nodes_where_it_already_agrees(op: str) -> None:
 
 FIRST_USE = """
 import sys, torch, subgrad
-from subgrad.apply.dispatch import REGISTERED
+from subgrad.apply import dispatch
 for convention in sys.argv[1:]:
     with subgrad.use(eval(convention)):
-        print("relu" in {op for key, op in REGISTERED if key == "AutogradCPU"}, len(REGISTERED) > 0)
+        print("relu" in {op for key, op in dispatch.registered.forms if key == "AutogradCPU"}, bool(dispatch.registered.forms))
         x = torch.tensor([0.0, 6.0], requires_grad=True)
         y = torch.relu(x) + torch.nn.functional.relu6(x)
         print(torch.autograd.grad(y, x, torch.tensor([1.0, 3.0]))[0].tolist())
@@ -107,9 +107,9 @@ def test_only_what_a_convention_may_change_has_a_kernel(conventions: tuple[str, 
 
 CHANGED = """
 import sys, torch, subgrad
-from subgrad.apply.dispatch import REGISTERED
+from subgrad.apply import dispatch
 with subgrad.use(sys.argv[1]):
-    print(*{op.partition(".")[0].rstrip("_") for key, op in REGISTERED if key == "AutogradCPU"})
+    print(*{op.partition(".")[0].rstrip("_") for key, op in dispatch.registered.forms if key == "AutogradCPU"})
 """
 
 

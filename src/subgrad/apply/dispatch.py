@@ -6,6 +6,7 @@ used that needs them; with no convention in force they call the kept original, a
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,7 @@ from subgrad.apply.version_probe import warn_where_torch_differs
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
 from subgrad.kinks.overloads import has_autograd, is_torchs, namespace, overload, qualified
+from subgrad.torch_internals.autograd import current_graph_task_id
 from subgrad.torch_internals.dispatcher import DispatchKey, destroy_library, uncache_dispatch
 from subgrad.torch_internals.settings import jit_set_profiling_mode
 from subgrad.torch_internals.tracing import current_trace
@@ -53,22 +55,50 @@ ADDED: dict[Operator, dict[str, Callable[..., Any]]] = {}
 Needs = dict[int, tuple[bool, Convention]]  # whether conventions need a kernel, by their `id`
 MOST = 1024  # conventions that are remembered
 
-# What is registered, by key and overload; who covers it calls it back. Asked for, torch would return whoever covers it.
-REGISTERED: dict[tuple[str, str], Callable[..., Any]] = {}
-_library: torch.library.Library | None = None
-_other_libraries: dict[str, torch.library.Library] = {}  # by namespace
-_originals: dict[str, dict[str, Callable[..., Any]]] = {}  # torch's own kernels, by key and overload
-_strong_zeros: set[str] = set()  # the operators without kinks that have kernels for strong zeros, once these are needed
-_fronts: dict[str, dict[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
-# The conventions with all they need; None once everything but norms is registered.
-_served: set[Convention | None] = set()
-_needs: list[Needs] = []  # for each kernel
-_lock = threading.Lock()
 
-# To register them takes as long as many thousand calls of them that do nothing, and who comes back once comes back.
+class Registered:
+    """What lies over torch's own kernels. Given back as a whole, so that nothing that comes in between finds a part.
+
+    Attributes:
+        forms: the overloads that have a kernel of ours, with its key.
+        originals: torch's own kernels, by key and overload.
+        served: the conventions with all they need; None once everything but norms is registered.
+        needs: for each kernel, which conventions need it.
+        library: what holds the kernels of torch's operators.
+        kept: the kernels once more, where calls may still return through them.
+    """
+
+    def __init__(self) -> None:
+        self.forms: set[tuple[str, str]] = set()
+        self.originals: dict[str, dict[str, Callable[..., Any]]] = {}
+        self.served: set[Convention | None] = set()
+        self.needs: list[Needs] = []
+        self.library: torch.library.Library | None = None
+        self.kept: list[Any] = []
+
+    def destroy(self) -> None:
+        """Put torch's own kernels back; once more, if that was interrupted."""
+        if self.library is not None:
+            destroy_library(self.library)
+            for key, form in self.forms:
+                uncache_dispatch(overload(form), getattr(DispatchKey, key))
+            self.library = None
+
+
+registered = Registered()
+_given_back: list[Registered] = []
+_other_libraries: dict[str, torch.library.Library] = {}  # of operators that are not torch's, by namespace
+_fronts: dict[str, dict[str, Callable[[], None]]] = {}  # what lies over ours, if it is built, to be put there
+# Once strong zeros are needed: torch's own kernels of operators without kinks, by overload and key.
+_strong_zero_originals: dict[tuple[str, str], Callable[..., Any]] = {}
+_has_strong_zeros = False  # whether all of these have one of ours
+# Reentrant: a finaliser or a handler of signals, which Python may run at any line, may enter a convention.
+_lock = threading.RLock()
+
+# After so many calls with no convention in force torch's own kernels are put back: registering ours takes as long as
+# thousands of calls. After each time more are waited for.
 _patience = 4096
 _idle = iter(range(_patience))
-_kept: list[Any] = []
 
 # Made before any kernel is registered, for one key: what is to lie over the kernels of some forms.
 FastPath = Callable[[str, tuple[Operator, ...], Originals], Mapping[str, Callable[[], None]]]
@@ -90,87 +120,85 @@ def install(convention: Convention | None = None) -> None:
     """
     global _idle
     _idle = iter(range(_patience))
-    if convention in _served:
+    if convention in registered.served:
         return
     warn_where_torch_differs(convention)
-    if convention is not None and convention.strong_zero and not _strong_zeros:
+    if convention is not None and convention.strong_zero and not _has_strong_zeros:
         _install_strong_zeros()
     with _lock:
         if convention is not None and not _is_lacking(convention):
-            if len(_served) < MOST:
-                _served.add(convention)
+            if len(registered.served) < MOST:
+                registered.served.add(convention)
             return
-        wanted = (convention, None) if REGISTERED else (convention,)
+        wanted = (convention, None) if registered.forms else (convention,)
         _prepare()
         guards.remember_unguarded_graphs()
         with _quietly():
-            for key in _originals:
+            for key in registered.originals:
                 for each in wanted:
                     _register(key, each)
-        _served.update(wanted)
+        registered.served.update(wanted)
 
 
 scopes.before_entered.append(install)
 
 
 def _give_back() -> None:
-    """No convention has been in force for long: put torch's own kernels back, if nobody can come to need ours.
+    """No convention has been in force for thousands of calls: put torch's own kernels back, if nobody can need ours.
 
-    Who enters a convention again has them registered again, and what was compiled meanwhile compiled once more. They
-    stay where graphs have a guard that says "none in force", since those could not be told apart from others; where
-    another thread may be about to call one; where derivatives of higher order need them, as with strong zeros; and
-    where the C++ part lies over them, for good.
+    Entering a convention registers them again, and compiles once more what was compiled meanwhile. They stay where a
+    graph has a guard that says "none in force", since such graphs could not be told apart from those without a guard;
+    where another thread of Python, or a backward around this call, may be about to call one; where derivatives of
+    higher order need them, as with strong zeros; and where the C++ part lies over them, for good.
     """
-    global _idle, _library, _patience
+    global _idle, _patience, registered
     _idle = iter(range(_patience))
-    is_alone = threading.active_count() == 1 and threading.current_thread() is threading.main_thread()
-    if not is_alone or not scopes.is_none_in_force() or guards.has_compiled():
+    is_alone = len(sys._current_frames()) == 1 and current_graph_task_id() == -1
+    if not is_alone or guards.has_compiled() or _strong_zero_originals or ADDED or any(_fronts.values()):
         return
-    if _library is None or _strong_zeros or ADDED or any(_fronts.values()) or not _lock.acquire(blocking=False):
-        return
-    try:
+    with _lock:
+        # Whoever enters a convention says so before looking into this: one of us sees the other.
+        registered.served.clear()
+        if not scopes.is_none_in_force():
+            return
         # Calls that are not over, as the one that has come here, return through them.
-        _kept[:] = [torch.library.get_kernel(qualified(form), key) for key, form in REGISTERED]
-        destroy_library(_library)
-        for key, form in REGISTERED:
-            uncache_dispatch(overload(form), getattr(DispatchKey, key))
-        for each in (REGISTERED, _originals, _fronts, _served, _needs):
-            each.clear()
-        _library, _patience = None, 4 * _patience
-    finally:
-        _lock.release()
+        registered.kept = [torch.library.get_kernel(qualified(form), key) for key, form in tuple(registered.forms)]
+        _given_back.append(registered)
+        registered, _patience = Registered(), 4 * _patience
+        _given_back[-1].destroy()
 
 
 def _install_strong_zeros() -> None:
     """Register the kernels of operators without kinks whose slopes may not be finite; these stay."""
+    global _has_strong_zeros
     with _lock:
         _prepare()
         let_numbers_be_wrapped()
         guards.remember_unguarded_graphs()
+        ops = [op for op in map(overload_of, reaches()) if op not in OPERATORS]
+        places = [(op, key) for op in ops for key in STRONG_ZERO_KEYS if is_differentiated_at(op.op, key)]
+        if not _strong_zero_originals:
+            found = {
+                (form, key): taking_numbers(form, lambda form, key=key: torchs_kernel(form, key))
+                for op, key in places
+                for form in forms(op)
+            }
+            _strong_zero_originals.update(found)
         with _quietly():
-            for op in map(overload_of, reaches()):
-                if op not in OPERATORS:
-                    _strong_zeros.add(op.op)
-                    for key in STRONG_ZERO_KEYS:
-                        _register_strong_zero(op, key)
-
-
-def _register_strong_zero(op: Operator, key: str) -> None:
-    if not is_differentiated_at(op.op, key):
-        return
-    for around in paths_around_python:
-        _fronts.setdefault(key, {}).update(around(key, forms(op)))
-    for form in forms(op):
-        original = taking_numbers(form, lambda form: torchs_kernel(form, key))
-        _put(op, form, strong_zero.kernel(op, form, original), key)
+            for op, key in places:
+                for around in paths_around_python:
+                    _fronts.setdefault(key, {}).update(around(key, forms(op)))
+                for form in forms(op):
+                    _put(op, form, strong_zero.kernel(op, form, _strong_zero_originals[form, key]), key)
+        _has_strong_zeros = True
 
 
 def ask_again() -> None:
     """Executors gain elsewhere than before: conventions may need more kernels, the one in force at once."""
     executors.forget()
-    for each in _needs:
+    for each in registered.needs:
         each.clear()
-    _served.intersection_update((None,))
+    registered.served.intersection_update((None,))
     install(active())
 
 
@@ -183,12 +211,12 @@ def add(op: Operator, kept: dict[str, Callable[..., Any]]) -> None:
     """Another operator has rows. Where kernels are registered already, for whomever, those of this one are too."""
     with _lock:
         ADDED[op] = kept
-        _served.intersection_update((None,))
-        if REGISTERED:
+        registered.served.intersection_update((None,))
+        if registered.forms:
             guards.remember_unguarded_graphs()
             with _quietly():
                 for key, original in kept.items():
-                    _originals[key][op.op] = original
+                    registered.originals[key][op.op] = original
                     _register_operator(op, key)
     guards.forget_unguarded_graphs()
 
@@ -202,20 +230,21 @@ def _quietly() -> Iterator[None]:
 
 
 def _prepare() -> None:
-    """Before the first kernel is registered: keep torch's own."""
-    global _library
-    if _library is not None:
+    """Before the first kernel is registered: keep torch's own, all at once or, where this is interrupted, none."""
+    if registered.originals:
         return
     cover_what_goes_past_kernels()
-    _library = torch.library.Library("aten", "IMPL")
-    for key in KEYS:
-        forms = (form for op in OPERATORS for form in (op.op, op.in_place, *WITHOUT_INDICES.get(op.op, ())))
-        _originals[key] = {form: torchs_kernel(form, key) for form in forms if form}
-        for cover in fast_paths:
-            _fronts[key] = dict(cover(key, OPERATORS, _originals[key]))
+    for each in _given_back:
+        each.destroy()
+    forms = [form for op in OPERATORS for form in (op.op, op.in_place, *WITHOUT_INDICES.get(op.op, ())) if form]
+    originals = {key: {form: torchs_kernel(form, key) for form in forms} for key in KEYS}
     for op, kept in ADDED.items():
         for key, original in kept.items():
-            _originals[key][op.op] = original
+            originals[key][op.op] = original
+    fronts = {key: dict(cover(key, OPERATORS, originals[key])) for key in KEYS for cover in fast_paths}
+    if not registered.originals:
+        _fronts.update(fronts)
+        registered.originals.update(originals)
 
 
 @cache
@@ -230,7 +259,7 @@ def _is_lacking(convention: Convention) -> bool:
     """Whether a convention needs kernels that are not registered yet."""
     every = [(op, key) for op in OPERATORS for key in KEYS]
     every += [(op, key) for op, kept in ADDED.items() for key in kept]
-    return any((key, op.op) not in REGISTERED for op, key in every if _is_needed(op, key, convention))
+    return any((key, op.op) not in registered.forms for op, key in every if _is_needed(op, key, convention))
 
 
 def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
@@ -244,14 +273,16 @@ def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
 
 def _register(key: str, convention: Convention | None) -> None:
     for op in (*OPERATORS, *ADDED):
-        if (key, op.op) not in REGISTERED and op.op in _originals[key] and _is_needed(op, key, convention):
+        is_new = (key, op.op) not in registered.forms and op.op in registered.originals[key]
+        if is_new and _is_needed(op, key, convention):
             _register_operator(op, key)
 
 
 def _register_operator(op: Operator, key: str) -> None:
-    for form, kernel in _kernels(op, key).items():
-        REGISTERED[key, form] = kernel
+    """The form after which it is called is the last, since `_is_lacking` looks for that one."""
+    for form, kernel in reversed(_kernels(op, key).items()):
         _put(op, form, kernel, key)
+        registered.forms.add((key, form))
 
 
 def _put(op: Operator, form: str, kernel: Callable[..., Any], key: str) -> None:
@@ -263,9 +294,10 @@ def _put(op: Operator, form: str, kernel: Callable[..., Any], key: str) -> None:
 
 
 def _library_of(op: Operator) -> torch.library.Library:
-    assert _library is not None
     if is_torchs(op.op):
-        return _library
+        if registered.library is None:
+            registered.library = torch.library.Library("aten", "IMPL")
+        return registered.library
     name = namespace(op.op)
     if name not in _other_libraries:
         _other_libraries[name] = torch.library.Library(name, "IMPL")
@@ -291,10 +323,10 @@ def _without_indices(op: Operator, key: str) -> tuple[str, ...]:
 
 def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
     """The kernel of one form: torch's own unless a convention in force needs another, and something a derivative."""
-    originals = _originals[key]
+    originals = registered.originals[key]
     torchs_own = originals[form]
     needs: Needs = {}
-    _needs.append(needs)
+    registered.needs.append(needs)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if current_trace() is None:  # `guards.convention_of_call`, without the frames: all calls come here, for good
@@ -323,7 +355,7 @@ def _learned(needs: Needs, op: Operator, key: str, convention: Convention) -> tu
 
 def _kernel_without_indices(op: Operator, form: str, key: str) -> Callable[..., Any]:
     """The same for a composite that returns the values of an operator alone; passes know what torch's own calls."""
-    original, planned = _originals[key][form], _kernel(op, form, key)
+    original, planned = registered.originals[key][form], _kernel(op, form, key)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         is_left = guards.is_compiling() or current_pass.here.current is not None

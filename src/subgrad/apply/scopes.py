@@ -26,10 +26,11 @@ class Scope:
             warn_if_recorded(self.convention)
         else:
             self.recorded = (*self.recorded, RecordedBlock(tracer, self.convention))
+        entered = Entered(self)  # known before kernels are asked for, so that none are given back from here on
         if self.convention.interferes and not is_recorded_to_run():  # there nothing is differentiated
             for prepare in before_entered:
                 prepare(self.convention)
-        _put((*_entered(), Entered(self)))
+        _put((*_entered(), entered))
         return self.convention
 
     def __exit__(self, *exception: object) -> None:

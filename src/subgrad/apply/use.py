@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from subgrad.apply import dispatch
-from subgrad.apply.scopes import Scope, set_process_default
+from subgrad.apply.scopes import Entered, Scope, set_process_default
 from subgrad.apply.torch_compile import guards
 from subgrad.apply.traced import is_recorded_to_run, warn_of_export
 from subgrad.conventions import Convention, convention
@@ -34,9 +34,11 @@ def set_default(like: str | Convention, *, strong_zero: bool = False) -> None:
         ValueError: for an unknown convention; the default then stays what it was.
     """
     chosen = convention(like, strong_zero=strong_zero)
+    entered = Entered(Scope(chosen))  # until it is the default
     dispatch.install(chosen)
     guards.forget_unguarded_graphs()
     set_process_default(chosen)
+    del entered
 
 
 class use(Scope):
