@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "functional": APPLY,
     "nn": {*APPLY, "functional", "nn"},
     "converting": {*APPLY, "functional", "nn", "converting"},
-    "clarke": {*APPLY, "clarke"},
+    "clarke": {*APPLY, "kernels", "clarke"},
     "audit": AUDIT,
     "loggers": {*AUDIT, "extras", "loggers"},
     "gate": {*AUDIT, "gate"},

@@ -61,7 +61,7 @@ def test_tensors_on_the_cpu_are_for_the_loops_alone() -> None:
     assert (MaxPool().accepts(plan, call) is None) == (build.loops() is None)
     with without_front():
         assert MaxPool().accepts(plan, call) is None
-    assert cuda_window_scan.OnCuda().ties(x, arguments) is None
+    assert cuda_window_scan.tied_windows(x, arguments) is None
 
 
 def test_a_volume_without_a_batch_has_no_channels_that_come_last() -> None:

@@ -11,7 +11,7 @@ from kernels.windows import LAYOUTS, NAMES, POOLINGS, distinct, integers
 from torch import Tensor
 
 import subgrad
-from subgrad.kernels.cuda_window_scan import OnCuda
+from subgrad.kernels.cuda_window_scan import look_ahead, tied_windows
 from subgrad.kinks.conditions import tied_in_windows
 from subgrad.kinks.pooling_windows import regular
 
@@ -31,12 +31,12 @@ def test_ties_are_found(name: str, layout: str) -> None:
     arguments = dict(zip(NAMES, POOLINGS[name], strict=True))
 
     def found(x: Tensor) -> bool:
-        flag = OnCuda().ties(x, arguments)
+        flag = tied_windows(x, arguments)
         assert flag is not None
         return bool(flag)
 
     def counted(x: Tensor) -> int:
-        tied = OnCuda().ties(x, arguments)
+        tied = tied_windows(x, arguments)
         assert tied is not None
         wanted = tied_in_windows(x, regular(x, *POOLINGS[name])).sum()
         assert tied == wanted
@@ -60,7 +60,7 @@ def test_of_tied_entries_the_one_ahead_is_found(name: str, layout: str, last: bo
     x, arguments = integers(torch.float32, "cuda", LAYOUTS[layout]), dict(zip(NAMES, POOLINGS[name], strict=True))
     tangent = torch.randint(-1, 2, x.shape, generator=torch.Generator().manual_seed(1)).to(x)
     values, indices = torch.ops.aten.max_pool2d_with_indices(x, *POOLINGS[name])
-    found = OnCuda().ahead(x, tangent, values, indices, arguments, last)
+    found = look_ahead(x, tangent, values, indices, arguments, last)
     assert found is not None
     windows = regular(x.cpu(), *POOLINGS[name])
     flat, ahead, best = (each.cpu().flatten(-2) for each in (x, tangent, values))
@@ -84,7 +84,7 @@ def test_windows_in_space_are_not_taken_for_those_of_images() -> None:
     x = integers(torch.float32, "cuda").nan_to_num()[:, :2].requires_grad_()
     arguments = {"self": x, **dict(zip(NAMES, ([1, 2, 2], [], [0, 0, 0], [1, 1, 1], False), strict=True))}
     wanted = tied_in_windows(x, regular(x, [1, 2, 2])).sum()
-    assert OnCuda().ties(x, arguments) == wanted
+    assert tied_windows(x, arguments) == wanted
     with subgrad.use("min-norm"):
         found, plane = F.max_pool3d(x, (1, 2, 2)), F.max_pool2d(x, 2)
     v = torch.linspace(-1, 2, found.numel(), device="cuda").view_as(found)

@@ -31,22 +31,6 @@ from subgrad.torch_internals.transforms import (
     peek_interpreter_stack,
 )
 
-__all__ = [
-    "PLAIN",
-    "Gate",
-    "alias",
-    "are_known_absent",
-    "below_autograd",
-    "is_memory",
-    "is_readable",
-    "laid_out",
-    "outer_levels",
-    "overwritten",
-    "same",
-    "through",
-    "valued",
-]
-
 
 @known_to_compiled_autograd
 class Gate(single_level_function):

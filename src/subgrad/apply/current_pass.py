@@ -18,7 +18,7 @@ KEY = dispatch_key_parse(NAME)
 
 
 class Pass(Protocol):
-    """A run of a program that takes the calls of some operators into its own hands: those it has rules for."""
+    """A run of a program in which some operators, those it has rules for, are run by these rules."""
 
     @property
     def rules(self) -> Mapping[str, Any]: ...

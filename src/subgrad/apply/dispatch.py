@@ -100,10 +100,11 @@ _lock = threading.RLock()
 _patience = 4096
 _idle = iter(range(_patience))
 
-# Made before any kernel is registered, for one key: what is to lie over the kernels of some forms.
+# Makes the fast paths of operators at one key, before any kernel is registered, since a path keeps torch's own: by form, a
+# function that puts the path over the kernel that is registered by then.
 FastPath = Callable[[str, tuple[Operator, ...], Originals], Mapping[str, Callable[[], None]]]
 fast_paths: list[FastPath] = []
-# The same for kernels that do something only where they are differentiated.
+# The same for kernels that only do something where an input is differentiated.
 paths_around_python: list[Callable[[str, tuple[str, ...]], Mapping[str, Callable[[], None]]]] = []
 
 
@@ -194,7 +195,7 @@ def _install_strong_zeros() -> None:
 
 
 def ask_again() -> None:
-    """Executors gain elsewhere than before: conventions may need more kernels, the one in force at once."""
+    """After a setting that executors depend on has changed: register what conventions need now."""
     executors.forget()
     for each in registered.needs:
         each.clear()
@@ -208,7 +209,7 @@ def own_kernels(op: str) -> dict[str, Callable[..., Any]]:
 
 
 def add(op: Operator, kept: dict[str, Callable[..., Any]]) -> None:
-    """Another operator has rows. Where kernels are registered already, for whomever, those of this one are too."""
+    """An operator that is not torch's has rows now: register its kernels, if those of others are registered already."""
     with _lock:
         ADDED[op] = kept
         registered.served.intersection_update((None,))
@@ -347,14 +348,18 @@ def _kernel(op: Operator, form: str, key: str) -> Callable[..., Any]:
 
 
 def _learned(needs: Needs, op: Operator, key: str, convention: Convention) -> tuple[bool, Convention]:
-    """Whether a convention needs a kernel, from now on remembered."""
+    """Whether a convention needs a kernel; remembered by the kernel from then on."""
     if len(needs) >= MOST:
         needs.clear()
     return needs.setdefault(id(convention), (_is_needed(op, key, convention), convention))
 
 
 def _kernel_without_indices(op: Operator, form: str, key: str) -> Callable[..., Any]:
-    """The same for a composite that returns the values of an operator alone; passes know what torch's own calls."""
+    """The same for a composite of torch's that returns an operator's values and not its indices.
+
+    Where a pass over a whole program runs, or a graph is traced, torch's own composite is left to call the operator,
+    which these know.
+    """
     original, planned = registered.originals[key][form], _kernel(op, form, key)
 
     def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:

@@ -48,8 +48,8 @@ def gain(op: str, key: str) -> bool:
 MOST = 4096  # kinds of calls that are remembered; bounds may change with every call
 Found = tuple[Convention, Plan, int, Run]  # the plan under a convention, the number of the executor, and how it runs it
 _found: dict[tuple[Any, ...] | None, Found] = {}
-_sizes: list[Callable[[], int]] = []
-when_forgotten: list[Callable[[], None]] = []  # who remembers what executors answered
+_sizes: list[Callable[[], int]] = []  # the numbers of entries from which on calls are of another kind
+when_forgotten: list[Callable[[], None]] = []  # callbacks, run when all executors are to be asked again
 
 
 def run(call: Call) -> Any:

@@ -22,7 +22,7 @@ from subgrad.kinks.conditions import all_pairs, pairs
 
 
 class OtherElements(Executor):
-    """Operators of many entries at which another framework is followed that takes something else."""
+    """Norms and deviations under a convention named after a framework that returns something else there."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
         if plan.other is None:
@@ -34,7 +34,8 @@ class OtherElements(Executor):
 
 NANS = ("nan", "nan if live")
 
-# A tensor of vectors, for each of its entries the slope that is lacking, 0 away from the kink, and what is reduced.
+# Returns a tensor of vectors; for each of its entries the slope to add to torch's own, 0 away from the kink; and the
+# dimensions that the operator reduces.
 Slopes = Callable[[str, Arguments, Tensor], "tuple[Tensor, Tensor, list[int]] | None"]
 
 
@@ -104,7 +105,7 @@ def _of_deviation(other: str, arguments: Arguments, values: Tensor) -> tuple[Ten
 
 
 class _Slope(Gate):
-    """Zeros, of which each has a slope of its own in the entry that it stands for."""
+    """Zeros, whose derivative with respect to ``x`` is a given slope for each entry."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, slopes: Tensor, spares: bool) -> Tensor:

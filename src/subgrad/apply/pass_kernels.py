@@ -46,7 +46,7 @@ def _keys(*names: str) -> tuple[Any, ...]:
 _KEYS = DispatchKeySet(KEY)
 _AUTOGRAD = _keys(*(f"Autograd{backend}" for backend in BACKENDS))
 _AUTOCAST = _keys(*(f"Autocast{backend}" for backend in BACKENDS))
-# Those who take a call before autograd does, and then make it once more, level by level or for a whole batch.
+# The keys of transforms: they take a call before autograd does, and make it again, level by level or for a whole batch.
 _TRANSFORMS = _keys("FuncTorchDynamicLayerFrontMode", "FuncTorchBatched", "Batched", "BatchedNestedTensor")
 
 Arguments = Mapping[str, Any]
@@ -64,7 +64,7 @@ class Form:
         self.takes_numbers = allows_numbers_as_tensors(form.partition(".")[0])
 
     def run(self, keyset: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]) -> Any:
-        """Torch's own; ``given`` is what was called with, where numbers have become tensors in ``args``."""
+        """Torch's own kernel; ``given`` are the arguments before numbers in the place of tensors became tensors."""
         if self.is_others:
             return marked(lambda: self.called.redispatch(keyset, *args, **kwargs))
         if given is not args and self.takes_numbers:
@@ -146,7 +146,7 @@ def forms(op: str) -> tuple[str, ...]:
 
 
 def _let_others_through() -> torch.library.Library:
-    """Operators without a kernel of ours do not meet the key."""
+    """Have operators without a kernel of ours pass by the key."""
     everything = torch.library.Library("_", "IMPL")
     everything.fallback(torch.library.fallthrough_kernel, NAME)
     # Operators of higher order, such as `cond`, have a dispatcher of their own.
@@ -183,7 +183,7 @@ def _with_tensors(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _with_tensor(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The number that was made a tensor for another call, and kept for backward."""
+    """A number in the place of the only tensor, as torch's backward passes on what it has kept of another call."""
     dtype = {float: torch.float64, complex: torch.complex128}.get(type(args[0]))
     return (torch.tensor(args[0], dtype=dtype), *args[1:])
 

@@ -186,14 +186,14 @@ def _joint_plan(op: Operator, convention: Convention, arguments: Arguments, name
 
 
 def _meets_nothing(op: Operator, arguments: Arguments) -> bool:
-    """Whether that can be seen at once: elements that are tensors take longer. Not where a device is waited for."""
+    """Whether it is seen on the CPU that no entry lies on a kink, before elements that are tensors are computed."""
     return arguments["self"].is_cpu and all(
         are_known_absent(kink.hits(arguments)) for kink in op.kinks if kink.applies(arguments)
     )
 
 
 def _key(number: Any) -> Any:
-    """So that 0.0 and -0.0 are told apart."""
+    """A number as a key, by which 0.0 and -0.0 are told apart."""
     return (number, str(number)) if number == 0 else number
 
 

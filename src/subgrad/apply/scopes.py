@@ -47,7 +47,7 @@ class Scope:
 
 
 class Entered:
-    """A scope as long as it is entered, here or in a copy that a task or somebody else has made of the context."""
+    """One entering of a scope. It lives as long as a context holds it: this one, or a copy, as tasks have."""
 
     __slots__ = ("__weakref__", "convention", "scope")
 
@@ -56,12 +56,12 @@ class Entered:
         _anywhere.add(self)
 
 
-_anywhere: WeakSet[Entered] = WeakSet()
-# Innermost last. New threads start with none, tasks with those of their creator.
+_anywhere: WeakSet[Entered] = WeakSet()  # in all contexts
+# The scopes entered here, innermost last. New threads start with none, tasks with those of their creator.
 entered_here: ContextVar[tuple[Entered, ...]] = ContextVar("subgrad_scopes", default=())
-before_entered: list[Callable[[Convention], None]] = []
+before_entered: list[Callable[[Convention], None]] = []  # callbacks, run before a convention that interferes is entered
 default = Convention("torch")  # of the process
-when_changed: list[Callable[[], None]] = []  # who remembers what was in force, and is told of a change
+when_changed: list[Callable[[], None]] = []  # callbacks, run after the convention in force has changed
 
 
 def _entered() -> tuple[Entered, ...]:
@@ -92,13 +92,13 @@ def active() -> Convention:
 
 
 def around() -> Convention:
-    """The same where nothing is being compiled: what no traced code has a part in."""
+    """The same, but for scopes that a function being compiled has entered itself."""
     entered = entered_here.get()
     return entered[-1].convention if entered else default
 
 
 def leave_innermost() -> None:
-    """Leave what the code being compiled has entered last."""
+    """Leave the scope that the code being compiled has entered last."""
     entered = _entered()
     if not entered:  # cut in two, as DDP's optimizer does, and each part traced alone
         raise RuntimeError(
@@ -109,17 +109,17 @@ def leave_innermost() -> None:
 
 
 def leave_all() -> None:
-    """Leave all that the code being compiled has entered."""
+    """Leave all scopes that the code being compiled has entered."""
     _put(())
 
 
 def is_chosen_inside() -> bool:
-    """Whether the code being compiled chooses the convention itself, so that it depends on none outside of it."""
+    """Whether the code being compiled has entered a scope itself, so that its gradient depends on none around it."""
     return current_trace() is not None and bool(_entered())
 
 
 def is_none_in_force() -> bool:
-    """Whether torch decides everywhere: in all threads and tasks, and in those that would go on later."""
+    """Whether no convention is in force in any thread or task, nor in any context that may be entered later."""
     return not default.interferes and not _anywhere
 
 

@@ -36,7 +36,7 @@ Repair = Callable[[Native, Arguments], Any]
 
 
 class TieSharing(Executor):
-    """Operators of which tied entries share."""
+    """Operators whose tied entries share the cotangent evenly."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
         if not plan.shares:

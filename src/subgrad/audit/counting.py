@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from subgrad.apply import scans
 from subgrad.apply.autograd_nodes import is_readable
 from subgrad.apply.operators import Operator
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.audit.result import DECADES
 from subgrad.kernels.cuda_bitmask import is_dense
+from subgrad.kernels.cuda_corner_scan import count_at
+from subgrad.kernels.cuda_window_scan import tied_windows
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.pooling_windows import of_call, regular
 from subgrad.kinks.rounded import rounded
@@ -170,7 +171,7 @@ def _at_corners(corners: Corners, x: Tensor, ulps: int) -> Found:
 
 def _equal(x: Tensor, numbers: tuple[float, ...]) -> Sequence[Tensor]:
     """How many entries equal each of some numbers."""
-    counts = scans.count_at(x, numbers)
+    counts = count_at(x, numbers)
     if counts is not None:
         return [counts]
     if x.numel() <= PIECE:
@@ -246,8 +247,8 @@ def _total(counts: list[Tensor]) -> Tensor:
 
 def _in_one_pass(arguments: Mapping[str, Any]) -> tuple[int, Tensor] | None:
     """Windows and tied ones, where a kernel of ours looks at all of them at once."""
-    shortcut, x = scans.for_windows, arguments["self"]
-    tied = None if shortcut is None else shortcut.ties(x, arguments)
+    x = arguments["self"]
+    tied = tied_windows(x, arguments)
     if tied is None:
         return None
     outputs = of_call(regular, arguments).shape

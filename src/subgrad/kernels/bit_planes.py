@@ -1,4 +1,4 @@
-"""How the codes of a tensor's entries lie in memory, as the kernels in `triton_kernels` write and read them."""
+"""How the codes of a tensor's entries lie in memory, as the kernels in `triton_bitmask` write and read them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ MOST_FLAGS = 1 << 18  # so that they are a constant beside the bits
 
 @dataclass(frozen=True)
 class Codes:
-    """Codes of one bit, or of two, in two planes: the second may hold few, and a flag say of a block if it has any.
+    """Codes of one bit, or of two bits in two planes.
+
+    The second plane is sparse: a flag for each block says whether it was written there.
 
     Attributes:
         bits: of a code.
-        has_flags: whether blocks have one, unless they are too many.
+        has_flags: whether blocks have such a flag, unless there are too many blocks.
         size: how many entries there are.
         width: of an entry of the tensor, in bytes.
     """
@@ -46,7 +48,7 @@ class Codes:
 
     @property
     def flags(self) -> int:
-        """How many blocks have a flag; of more than a constant none has, and all write both planes."""
+        """How many flags there are: none with more blocks than `MOST_FLAGS`, which then all write both planes."""
         return self.blocks if self.bits == 2 and self.has_flags and self.blocks <= MOST_FLAGS else 0
 
     @property

@@ -17,9 +17,12 @@ _BLOCK = 4096
 _MOST = 2  # places
 
 
-def count_at(x: Tensor, places: Sequence[float], together: bool) -> Tensor | None:
-    """See `ForCorners`."""
-    if not 0 < len(places) <= _MOST or x.dtype not in DTYPES or not x.numel():
+def count_at(x: Tensor, places: Sequence[float], together: bool = False) -> Tensor | None:
+    """How many entries equal each of some numbers, which the tensor's type holds, or any of them ``together``.
+
+    The counts are on the device, not synchronised; None for tensors that the kernel is not made for.
+    """
+    if not x.is_cuda or not 0 < len(places) <= _MOST or x.dtype not in DTYPES or not x.numel():
         return None
     if not is_readable(x) or not is_dense(x) or triton_kernels() is None:
         return None

@@ -76,7 +76,7 @@ def convention_of_call(args: Sequence[Any]) -> Convention:
 
 
 def is_differentiated(args: Sequence[Any]) -> bool:
-    """Else no convention matters: Inductor runs graphs once more for the shapes in them."""
+    """Whether any argument is. If not, no convention matters: Inductor, say, runs graphs again to find their shapes."""
     if forward_level() >= 0:
         return True
     if torch.is_grad_enabled():

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import scans
 from subgrad.apply.autograd_nodes import Gate, alias, through
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.engine.operator_certificate import MANY, part_of, picked
 from subgrad.clarke.engine.passes import Decide, some
 from subgrad.clarke.rules.extremes import Selection, first, level_with, values_of
+from subgrad.kernels.cuda_window_scan import look_ahead, tied_windows
 from subgrad.kinks.pooling_windows import Windows, adaptive, fractional, of_call, regular
 
 _FEW = 4096  # entries: to call an operator takes longer than it does
@@ -34,17 +34,14 @@ class Pooled(Selection):
         best, _ = out
         if best.numel() == 0:
             return False
-        shortcut = self._shortcut()
-        flag = None if shortcut is None else shortcut.ties(call.arguments["self"], call.arguments)
-        if flag is not None:
-            return flag
+        if self.windows_of is regular:
+            ties = tied_windows(call.arguments["self"], call.arguments)
+            if ties is not None:
+                return ties
         return _tied(of_call(self.windows_of, call.arguments), call.arguments["self"], best, 0.0).any()
 
     def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return True if tol > 0 else self.met(call, _native(call))
-
-    def _shortcut(self) -> scans.ForWindows | None:
-        return scans.for_windows if self.windows_of is regular else None
 
     def decide(self, call: PassCall, at: Decide) -> tuple[Tensor | None, Tensor]:
         x, moved = call.arguments["self"], tangent(call.arguments["self"])
@@ -52,9 +49,8 @@ class Pooled(Selection):
         best, indices = _native(call)
         with values():
             further = at.further(call)
-            shortcut = None if at.tol > 0 or further is not None else self._shortcut()
-            if shortcut is not None:
-                found = shortcut.ahead(x, moved, best, indices, call.arguments, last=False)
+            if self.windows_of is regular and at.tol == 0 and further is None:
+                found = look_ahead(x, moved, best, indices, call.arguments, last=False)
                 if found is not None:
                     indices, call.memo["met"], call.memo["undecided"] = found
                     return None, indices

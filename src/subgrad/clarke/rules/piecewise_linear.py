@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply import scans
 from subgrad.apply.autograd_nodes import Gate, through
 from subgrad.apply.operators import operator
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, with_tangent
 from subgrad.clarke.engine.passes import Decide, some
 from subgrad.clarke.rules.pointwise import Pointwise
+from subgrad.kernels.cuda_corner_scan import count_at
 from subgrad.kinks import Kink
 from subgrad.kinks.rounded import rounded
 from subgrad.kinks.sets import Jump, Slopes
@@ -101,7 +101,7 @@ def _on_corners(x: Tensor, corners: tuple[float, ...], tol: float) -> list[Tenso
     if x.is_cpu:  # the nearest entry is found faster there than all that lie on a corner; nan may hide one
         return [~(((x - place) if place else x).abs().amin() > tol) for place in corners]
     if tol == 0 and len(corners) > 1:  # for one it takes as long to launch as torch's two operators do
-        count = scans.count_at(x, corners, together=True)
+        count = count_at(x, corners, together=True)
         if count is not None:
             return [count]
     return [(x == place if tol == 0 else (x - place).abs() <= tol).any() for place in corners]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import nan
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ _paths: list[Any] = []
 
 
 def fast_paths(key: str, operators: tuple[Operator, ...], originals: Originals) -> dict[str, Callable[[], None]]:
-    """What lies over the operators' forms at one key, to be put there; made before any kernel is registered."""
+    """The fast paths of operators at one key, by form, each as the function that puts it there: see `dispatch`."""
     module = built() if key in KEYS else None
     if module is None:
         return {}
@@ -68,7 +68,7 @@ def _forms(op: Operator, key: str) -> tuple[str, ...]:
 
 
 def paths_around_python(key: str, forms: Iterable[str]) -> dict[str, Callable[[], None]]:
-    """What lies over kernels that do something where they are differentiated alone: elsewhere no Python runs."""
+    """The same for kernels that only do something where an input is differentiated: elsewhere no Python runs then."""
     module = built() if key in KEYS else None
     if module is None:
         return {}
@@ -80,10 +80,6 @@ def paths_around_python(key: str, forms: Iterable[str]) -> dict[str, Callable[[]
             name, _, kind = form.partition(".")
             made[form] = module.FastPath(f"aten::{name}", kind, key, False, False, None).cover
     return made
-
-
-def may_need_strong_zeros(op: Operator, args: Sequence[Any]) -> bool:
-    return op.base_name in reaches() and not has_finite_slope(op.base_name, args)
 
 
 def forget() -> None:
@@ -126,14 +122,20 @@ class Planner:
         path, sizes = self.beside[self.form], Bounds.of(args[0])
         if not convention.interferes:
             return path.torchs_own(0, sys.maxsize)
-        if not self.op.slopes_are_numbers or (convention.strong_zero and may_need_strong_zeros(self.op, args)):
+        name = self.op.base_name
+        may_need_strong_zeros = convention.strong_zero and name in reaches() and not has_finite_slope(name, args)
+        if not self.op.slopes_are_numbers or may_need_strong_zeros:
             return path.in_python(0, sys.maxsize)
         call = Call(self.op, self.form, self.originals, convention, None, args, {})
         _, plan, number, run = executors.find(call)
         if self.op.is_joint:
             pooling = pooling_of(run, call)
-            return path.in_python(0, sys.maxsize) if pooling is None else path.pooled(args[0], *pooling)
-        mask = self._mask(plan, call) if self.on_cpu and (plan.choices or self._gains) else None
+            if pooling is not None:
+                return path.pooled(args[0], *pooling)
+            return path.torchs_own(0, sys.maxsize) if plan.is_native else path.in_python(0, sys.maxsize)
+        # A bit an entry is better than torch's own backward, which keeps the input, even for the same element.
+        gains = self.op.op in CLAMPS or rows_between(self.op.op)
+        mask = self._mask(plan, call) if self.on_cpu and (plan.choices or gains) else None
         if mask is not None:
             return path.masked(*mask)
         if isinstance(executors.EXECUTORS[number], Native):
@@ -144,11 +146,6 @@ class Planner:
             return path.mended(*mending)
         packing = None if self.on_cpu else packing_of(run, args[0])
         return path.in_python(*sizes) if packing is None else path.packed(args[0], *packing, *sizes)
-
-    @property
-    def _gains(self) -> bool:
-        """On the CPU a bit an entry is better than torch's own, which keeps the input."""
-        return bool(rows_between(self.op.op)) or self.op.op in CLAMPS
 
     def _native(self, path: Any, call: Call, sizes: Bounds) -> Any:
         base, arguments = self.op.base(call.arguments)
