@@ -77,6 +77,14 @@ def test_cpu_and_packed_masks_switched_are_asked_for_again() -> None:
         assert python_run_by(lambda: torch.relu(x))
 
 
+@pytest.mark.parametrize("convention", ["torch-2.13", "torch-2.14", "min-norm"])
+def test_cpu_and_pooling_whether_ties_share_or_torchs_own_gradient_is_wanted(convention: str) -> None:
+    x = torch.randn(1, 1, 8, 8, requires_grad=True)
+    with subgrad.use(convention):
+        torch.max_pool2d(x, 2)
+        assert not python_run_by(lambda: torch.max_pool2d(x, 2))
+
+
 CLAMPED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "clamp": lambda x, _: x.clamp(min=0),
     "maximum": torch.maximum,

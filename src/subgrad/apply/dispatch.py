@@ -100,8 +100,8 @@ _lock = threading.RLock()
 _patience = 4096
 _idle = iter(range(_patience))
 
-# Makes the fast paths of operators at one key, before any kernel is registered, since a path keeps torch's own: by form, a
-# function that puts the path over the kernel that is registered by then.
+# Makes the fast paths of operators at one key: by form, a function that puts the path over the kernel registered there.
+# Called before any kernel is registered, since a path keeps torch's own.
 FastPath = Callable[[str, tuple[Operator, ...], Originals], Mapping[str, Callable[[], None]]]
 fast_paths: list[FastPath] = []
 # The same for kernels that only do something where an input is differentiated.
@@ -150,7 +150,8 @@ def _give_back() -> None:
     Entering a convention registers them again, and compiles once more what was compiled meanwhile. They stay where a
     graph has a guard that says "none in force", since such graphs could not be told apart from those without a guard;
     where another thread of Python, or a backward around this call, may be about to call one; where derivatives of
-    higher order need them, as with strong zeros; and where the C++ part lies over them, for good.
+    higher order need them, as with strong zeros; and where the C++ part lies over them, for good. Threads that never
+    run Python, as of `torch.jit.fork`, are not seen: for them it is as where `use` registers kernels while they run.
     """
     global _idle, _patience, registered
     _idle = iter(range(_patience))

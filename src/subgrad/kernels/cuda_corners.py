@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subgrad.apply.autograd_nodes import Gate, below_autograd, is_memory, laid_out
 from subgrad.apply.call import Arguments, Call
-from subgrad.apply.executors import Run
+from subgrad.apply.executors import Executor, Run
 from subgrad.apply.plan import Plan
 from subgrad.apply.strong_zero.table import has_finite_slope
 from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES, is_dense, keeps_result
@@ -36,7 +36,7 @@ BACKWARD: Mapping[str, Callable[[Tensor, Tensor, Arguments], Tensor]] = {
 _BLOCK = 1024
 
 
-class CudaCorners:
+class CudaCorners(Executor):
     """See `Executor`. For operators of one tensor with one kink or two, and numbers for elements."""
 
     def accepts(self, plan: Plan, call: Call) -> Run | None:
@@ -44,9 +44,6 @@ class CudaCorners:
             return None
         curve = curve_of(plan, call)
         return curve and partial(_run, curve)
-
-    def gains(self, op: str, key: str) -> bool:
-        return False
 
 
 def curve_of(plan: Plan, call: Call) -> Curve | None:

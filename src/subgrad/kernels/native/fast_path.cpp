@@ -1,8 +1,8 @@
 // In front of the kernels in Python: a call like one that was planned before is answered here, and no Python runs.
 //
-// A path lies over one kernel in Python, which lies over torch's own. It does not know what conventions mean: for the
-// first call of a kind it asks the planner, in Python, how calls of that kind are to be answered from then on; that they
-// are left to the kernel in Python is an answer, too.
+// A path lies over one kernel in Python, which lies over torch's own. It does not know what conventions mean: at the
+// first call of a kind it asks the planner, in Python, how calls of that kind are to be answered from then on. That they
+// are left to the kernel in Python is one of the answers.
 
 #include <Python.h>
 
@@ -58,7 +58,8 @@ using SavedData = decltype(AutogradContext::saved_data);
 
 namespace c10 {
 
-// To a handle alone an operator shows a kernel as it is, which can be called without boxing what it is given.
+// What an `OperatorHandle` is a handle of is private, but for its typed handles: so this is one. It gives a kernel as
+// the dispatcher holds it.
 template <>
 class TypedOperatorHandle<KernelFunction> {
  public:
@@ -110,8 +111,8 @@ bool is_plain_cpu(const Tensor& tensor) {
   return !at::isTensorSubclassLike(tensor) && tensor.is_cpu() && !tensor.is_neg() && !tensor._is_zerotensor();
 }
 
-// Where the gradient of an input goes. It is kept where a backward is constant in the input, and differentiated again:
-// what depends on the input then has zeros for a derivative, and not none.
+// Where the gradient of an input goes. Kept by nodes whose backward does not depend on the input, so that their second
+// derivatives are zeros, as torch's own, and not missing.
 struct Origin : torch::CustomClassHolder {
   torch::autograd::Edge edge;
   std::vector<int64_t> sizes;
@@ -125,7 +126,8 @@ struct Origin : torch::CustomClassHolder {
     return IValue::make_capsule(std::move(origin));
   }
 
-  // 0.0, which taken away leaves every bit; its derivative with respect to the input is zeros, unless it was hidden.
+  // 0.0, whose derivative with respect to the input is zeros: to subtract it leaves every bit. A plain 0.0 where the
+  // origin has been hidden from compiled autograd.
   static Tensor zero(const SavedData& data, const Tensor& cotangent) {
     const auto kept = data.find("origin");
     if (kept == data.end()) return at::zeros({}, cotangent.options());
@@ -136,9 +138,9 @@ struct Origin : torch::CustomClassHolder {
   }
 };
 
-// Compiled autograd knows no capsules, and no functions that wrote over their input or have outputs without a derivative:
-// before it looks at a node that is taken from it. What a node is run by it is told as an address, and what lies there is
-// kept from then on, for the graphs that it makes.
+// Compiled autograd cannot take capsules, nor functions that wrote over their input or have outputs without a
+// derivative: all that is taken from a node before it looks at it. A recipe becomes its address, and is never freed,
+// since the graphs that compiled autograd makes hold that address.
 void hide_from_compiled_autograd(AutogradContext& context) {
   static auto* kept = new std::map<int64_t, c10::intrusive_ptr<torch::CustomClassHolder>>;
   static std::mutex mutex;
@@ -154,7 +156,7 @@ void hide_from_compiled_autograd(AutogradContext& context) {
   kept->emplace(address, std::move(holder));
 }
 
-// What calls of one kind are run by, kept by the nodes of all of them. What it cannot do is done in Python.
+// How calls of one kind are run. Shared by the nodes of all of them; `in_python` does what C++ does not.
 struct Recipe : torch::CustomClassHolder {
   PyObject* in_python = nullptr;
 
@@ -380,7 +382,7 @@ struct Compiled {
   std::vector<std::pair<int, int64_t>> parameters;
   void* context;
 
-  // From what has been launched in this thread before.
+  // From what `triton_launch.py` says of a kernel that has been launched in this thread.
   static Compiled of(const py::tuple& made) {
     return {made[0].cast<uint64_t>(), made[1].cast<unsigned>(), made[2].cast<unsigned>(), made[3].cast<unsigned>(),
             made[4].cast<int64_t>(), made[5].cast<std::vector<std::pair<int, int64_t>>>(), Driver::get().context()};
@@ -405,7 +407,7 @@ struct Compiled {
       values.push_back(kind == TENSOR ? reinterpret_cast<uint64_t>(tensors.begin()[value].data_ptr())
                                       : static_cast<uint64_t>(kind == SIZE ? size : value));
     }
-    values.resize(values.size() + 2);  // memory that Triton's kernels may have for themselves, and these do not
+    values.resize(values.size() + 2);  // null for memory that Triton's kernels may ask for, and these do not
     std::vector<void*> pointers;
     for (uint64_t& value : values) pointers.push_back(&value);
     const c10::Device device = tensors.begin()->device();
@@ -649,8 +651,8 @@ struct Pooled : torch::autograd::Function<Pooled> {
   }
 };
 
-// As torch tells it, but asked for without a call where a tensor is no view: calls that miss every cache are most of
-// what a path takes.
+// What the methods of `Tensor` return, read without calling them where a tensor is no view: calls that miss every cache
+// are most of the time that a path takes.
 const torch::autograd::AutogradMeta* autograd_of(const Tensor& tensor) {
   return static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
 }
@@ -666,7 +668,7 @@ bool has_tangent(const Tensor& tensor) {
   return meta != nullptr && (meta->is_view_ || meta->fw_grad_ != nullptr) && tensor._fw_grad(0).defined();
 }
 
-// An argument, as far as plans depend on it. Of tensors that are pooled their sizes and strides count as well.
+// What plans depend on of an argument. Of tensors that are pooled that is their sizes and strides as well.
 struct Kind {
   Kind(const IValue& value, bool with_sizes) {
     if (!value.isTensor()) {
@@ -728,7 +730,7 @@ struct Kernel {
   void operator()(DispatchKeySet keys, Stack* stack) const { function.callBoxed(op, keys, stack); }
 };
 
-// What to do with calls of a kind: leave them to the kernel in Python, unless one of these is there.
+// How calls of a kind are answered: by whichever of these is there, else by the kernel in Python.
 struct Answer {
   std::shared_ptr<const Kernel> kernel;  // torch's own, or that of another operator
   std::optional<std::vector<Scalar>> numbers;  // for it, in place of all that follow the first argument
@@ -758,7 +760,7 @@ struct Known {
   }
 };
 
-// What decides, before anything is recalled.
+// What is asked of a call before its kind is looked up: are its tensors plain memory, and is one differentiated?
 struct Met {
   Met(DispatchKeySet keys, c10::ArrayRef<IValue> args) : is_plain(PLAIN.has_all(keys)) {
     for (const IValue& each : args) {
@@ -801,9 +803,9 @@ class Conventions {
     return py::reinterpret_steal<py::object>(PyObject_GetAttr(PyTuple_GetItem(entered, count - 1), attribute));
   }
 
-  // Only to compare with. To wait for Python at every call takes longer than all the rest, so that it is asked only
-  // after a change: `apply.scopes` tells of those it makes, and Python counts how often a thread changes its context,
-  // as tasks do that take turns.
+  // A pointer to compare with, and for nothing else. Taking Python's lock at every call takes longer than all the rest,
+  // so it is taken after a change alone: `apply.scopes` reports those it makes, and Python counts how often a thread
+  // switches its context, as tasks do that take turns.
   const PyObject* recognised() const {
     struct Found {
       uint64_t thread, context, changes;
@@ -842,7 +844,7 @@ class FastPath {
         planner_(std::move(planner)),
         torchs_own_(std::make_shared<const Kernel>(op_, key_)) {}
 
-  // Lie over what is registered now; for good, and without the warning of torch, which is not used to it.
+  // Register the path over the kernel that is registered now: for good, and without torch's warning of that.
   static void cover(const std::shared_ptr<FastPath>& path) {
     struct : c10::WarningHandler {
       void process(const c10::Warning&) override {}
@@ -884,7 +886,7 @@ class FastPath {
     FastPath* path;
   };
 
-  // Those over a program know the operator that torch's own composite calls.
+  // A pass over a whole program has rules for the operator that torch's composite calls, and none for the composite.
   bool is_left_to_passes() const {
     return pools_ && c10::impl::tls_local_dispatch_key_set().included_.has(DispatchKey::TESTING_ONLY_GenericMode);
   }
@@ -924,7 +926,7 @@ class FastPath {
     if (answer->kernel) {  // whatever the sizes are
       for (Kind& each : kinds) each.forget_sizes();
     }
-    std::optional<Known> forgotten;  // freed last: what Python does then must not meet the lock
+    std::optional<Known> forgotten;  // freed after the lock is released, since that may run Python
     std::lock_guard<std::mutex> held(mutex_);
     if (known_.size() >= MOST) {
       forgotten = std::move(known_.front());
