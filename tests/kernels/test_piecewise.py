@@ -12,7 +12,7 @@ import subgrad
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
 from subgrad.kernels.bit_planes import Codes
-from subgrad.kernels.cuda_bitmask import Mask, _number_of, _weigh_by_torch
+from subgrad.kernels.cuda_bitmask import Mask, _weigh_by_torch, _weighed_once_more
 from subgrad.kernels.piecewise import BETWEEN_TENSORS, ONE, PRODUCT, STRAIGHT, ZERO, Coding, Weight, as_bits, coding_of
 from subgrad.kinks.overloads import overload
 from subgrad.kinks.samples import samples
@@ -112,12 +112,16 @@ def test_every_operator_with_codes_is_in_the_table() -> None:
     assert set(STRAIGHT) | {op for op, _ in BETWEEN_TENSORS} <= set(subgrad.kinks.entrywise)
 
 
-def test_masks_that_differ_in_the_sign_of_a_zero_have_numbers_of_their_own() -> None:
+def test_masks_that_differ_in_the_sign_of_a_zero_weigh_with_their_own() -> None:
     """They are equal, and the gradients of negative entries are not."""
+    cotangent = torch.ones(8)
     plus, minus = (
         Mask("leaky_relu", (0.0, 0.0, slope), coding("leaky_relu", "torch", negative_slope=slope))
         for slope in (0.0, -0.0)
     )
     assert plus == minus
-    assert _number_of(plus) != _number_of(minus)
-    assert _number_of(plus) == _number_of(Mask(plus.value, plus.numbers, plus.coding))
+    for mask, is_negative in ((plus, False), (minus, True)):
+        codes = torch.zeros(mask.sized(cotangent, None).bytes, dtype=torch.uint8)  # all entries are negative
+        found = _weighed_once_more(mask, cotangent, codes, torch.zeros(()), (8,), (1,))
+        assert found.tolist() == [0.0] * 8
+        assert found.signbit().tolist() == [is_negative] * 8

@@ -354,26 +354,19 @@ def _weigh_by_torch(
     return found
 
 
-# For the fast path, which launches the kernels itself where it can, and knows masks by their numbers.
-_masks: list[Mask] = []
-_numbers: dict[str, int] = {}
-
-
 class Packing(NamedTuple):
-    """A mask of an operator of one tensor.
+    """A mask of an operator of one tensor, for the fast path, which launches the kernels itself where it can.
 
     Attributes:
         write: the kernel for the input, twice, the result, and codes.
         weigh: the kernel for the cotangent, codes, and the gradient, twice.
-        in_python: the gradient, from the mask's number and all that was kept.
-        mask: its number.
+        in_python: the gradient, from the cotangent and all that was kept.
         bits: of a code; of two there are two planes, and a flag for each block.
     """
 
     write: Compiled
     weigh: Compiled
     in_python: Callable[..., Tensor]
-    mask: int
     bits: int
 
 
@@ -390,21 +383,14 @@ def packing_of(run: Run, like: Tensor) -> Packing | None:
         weighs = sized.weigh.compiled(x, codes, out, out, for_any_size=True)
     if writes is None or weighs is None:
         return None
-    return Packing(writes, weighs, _weighed_by_number, _number_of(mask), mask.coding.bits)
+    return Packing(writes, weighs, partial(_weighed_once_more, mask), mask.coding.bits)
 
 
-def _number_of(mask: Mask) -> int:
-    number = _numbers.setdefault(repr(mask), len(_masks))  # in which 0.0 and -0.0, which are equal, differ
-    if number == len(_masks):
-        _masks.append(mask)
-    return number
-
-
-def _weighed_by_number(
-    number: int, cotangent: Tensor, codes: Tensor, anchor: Tensor, shape: tuple[int, ...], stride: tuple[int, ...]
+def _weighed_once_more(
+    mask: Mask, cotangent: Tensor, codes: Tensor, anchor: Tensor, shape: tuple[int, ...], stride: tuple[int, ...]
 ) -> Tensor:
-    """``anchor`` is one number, repeated, of which the input's derivative would be zeros."""
-    sized, layout = _masks[number].sized(cotangent, None), (shape, stride)
+    """What the fast path leaves to Python. ``anchor`` is 0.0, whose derivative is zeros for the operator's input."""
+    sized, layout = mask.sized(cotangent, None), (shape, stride)
     if not torch.is_grad_enabled():
         return _weigh(sized, cotangent, codes, layout)[0]
     return _Weighed.apply(cotangent, codes, sized, layout, anchor)[0]

@@ -37,7 +37,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -421,85 +420,66 @@ struct Compiled {
   }
 };
 
+constexpr int64_t MOST_FLAGS = 1 << 18;  // as in `bit_planes.py`
+
 const DispatchKeySet PLAIN{DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
                            DispatchKey::ADInplaceOrView};
-
-// The kernels that weigh, by coding, dtype and device: of masks there are few.
-class Weighing {
- public:
-  using Key = std::tuple<int64_t, c10::ScalarType, c10::DeviceIndex>;
-
-  static Key key(int64_t coding, const Tensor& tensor) {
-    return {coding, tensor.scalar_type(), tensor.device().index()};
-  }
-
-  void know(const Key& of, Compiled kernel) {
-    std::lock_guard<std::mutex> held(mutex_);
-    kernels_.emplace(of, std::move(kernel));
-  }
-
-  const Compiled* find(const Key& of) {
-    std::lock_guard<std::mutex> held(mutex_);
-    const auto found = kernels_.find(of);
-    return found == kernels_.end() ? nullptr : &found->second;  // it stays
-  }
-
-  PyObject* in_python = nullptr;  // for cotangents that are differentiated, batched, traced, or lie differently
-
- private:
-  std::mutex mutex_;
-  std::map<Key, Compiled> kernels_;
-};
-
-Weighing& weighing() {
-  static auto* only = new Weighing;  // never given back: the engine's threads outlive what is static
-  return *only;
-}
 
 bool is_plain_cuda(const Tensor& tensor);
 
 // A packed mask: a bit an entry is kept, or two, as `Codes` has them.
+struct Packing : Recipe {
+  Compiled write, weigh;
+  int64_t bits = 1;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+
+  // A flag for each block, of which two-bit codes may have too many.
+  bool is_for(const Tensor& x) const {
+    return x.is_non_overlapping_and_dense() && Compiled::is_for(x) &&
+           (bits == 1 || x.numel() <= MOST_FLAGS * write.entries);
+  }
+
+  int64_t bytes(int64_t size) const {
+    return bits == 1 ? size / 8 : 2 * ((size + 127) / 128 * 16) + (size + write.entries - 1) / write.entries;
+  }
+};
+
 struct Packed : torch::autograd::Function<Packed> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Compiled* write, int64_t coding, int64_t bits,
+  static Tensor forward(AutogradContext* context, const Tensor& x, const c10::intrusive_ptr<Packing>& packing,
                         bool in_place) {
     at::AutoDispatchBelowAutograd guard;
     const Tensor out = in_place ? x : at::empty_like(x);
-    const Tensor codes = at::empty({bytes(x.numel(), bits, write->entries)}, x.options().dtype(at::kByte));
-    (*write)({x, x, out, codes}, x.numel());
+    const Tensor codes = at::empty({packing->bytes(x.numel())}, x.options().dtype(at::kByte));
+    packing->write({x, x, out, codes}, x.numel());
     context->save_for_backward({codes});
     context->saved_data["origin"] = Origin::of(x);
-    context->saved_data["coding"] = coding;
+    context->saved_data["run by"] = IValue::make_capsule(packing);
     context->saved_data["sizes"] = out.sizes();
     context->saved_data["strides"] = out.strides();
     if (in_place) context->mark_dirty({x});
     return out;
   }
 
-  static int64_t bytes(int64_t size, int64_t bits, int64_t block) {
-    return bits == 1 ? size / 8 : 2 * ((size + 127) / 128 * 16) + (size + block - 1) / block;
-  }
-
   static variable_list backward(AutogradContext* context, const variable_list& cotangents) {
     const Tensor codes = context->get_saved_variables()[0], cotangent = cotangents[0];
-    if (!cotangent.defined()) return variable_list(5);
+    if (!cotangent.defined()) return variable_list(3);
     auto& saved = context->saved_data;
-    const int64_t coding = saved["coding"].toInt();
+    const auto& packing = Recipe::of<Packing>(*context);
     const auto sizes = saved["sizes"].toIntVector(), strides = saved["strides"].toIntVector();
-    if (!at::GradMode::is_enabled() && is_plain_cuda(cotangent) && is_plain_cuda(codes) && cotangent.sizes() == sizes) {
-      if (const Compiled* weigh = weighing().find(Weighing::key(coding, cotangent))) {
-        const bool lies_alike = cotangent.strides() == strides && Compiled::is_well_placed(cotangent);
-        const Tensor dense = lies_alike ? cotangent : at::empty_strided(sizes, strides, cotangent.options());
-        if (!lies_alike) dense.copy_(cotangent);
-        const Tensor gradient = at::empty_like(dense);
-        (*weigh)({dense, codes, gradient, gradient}, dense.numel());
-        return {gradient, Tensor(), Tensor(), Tensor(), Tensor()};
-      }
+    if (!at::GradMode::is_enabled() && is_plain_cuda(cotangent) && is_plain_cuda(codes) && cotangent.sizes() == sizes &&
+        cotangent.scalar_type() == packing.dtype) {
+      const bool lies_alike = cotangent.strides() == strides && Compiled::is_well_placed(cotangent);
+      const Tensor dense = lies_alike ? cotangent : at::empty_strided(sizes, strides, cotangent.options());
+      if (!lies_alike) dense.copy_(cotangent);
+      const Tensor gradient = at::empty_like(dense);
+      packing.weigh({dense, codes, gradient, gradient}, dense.numel());
+      return {gradient, Tensor(), Tensor()};
     }
     py::gil_scoped_acquire gil;
-    const auto in_python = py::reinterpret_borrow<py::object>(weighing().in_python);
-    const auto gradient = in_python(coding, cotangent, codes, Origin::zero(saved, cotangent), py::tuple(py::cast(sizes)),
+    const auto in_python = py::reinterpret_borrow<py::object>(packing.in_python);
+    const auto gradient = in_python(cotangent, codes, Origin::zero(saved, cotangent), py::tuple(py::cast(sizes)),
                                     py::tuple(py::cast(strides)));
-    return {gradient.cast<Tensor>(), Tensor(), Tensor(), Tensor(), Tensor()};
+    return {gradient.cast<Tensor>(), Tensor(), Tensor()};
   }
 };
 
@@ -734,8 +714,7 @@ struct Kernel {
 struct Answer {
   std::shared_ptr<const Kernel> kernel;  // torch's own, or that of another operator
   std::optional<std::vector<Scalar>> numbers;  // for it, in place of all that follow the first argument
-  std::shared_ptr<const Compiled> write;  // for a packed mask
-  int64_t coding = 0, bits = 1;
+  c10::intrusive_ptr<Packing> packing;
   std::optional<Mask> mask;  // on the CPU
   int place = -1;  // which argument is the kink, if it is a tensor
   bool is_clamp = false;  // whether the value is an entry held within the range that passes
@@ -829,8 +808,6 @@ class Conventions {
 
 Conventions conventions;
 std::atomic<bool> is_on{true};
-constexpr int64_t MOST_FLAGS = 1 << 18;  // as in `bit_planes.py`
-
 constexpr size_t MOST = 256;  // kinds of calls that one path knows; bounds may change with every call
 
 class FastPath {
@@ -962,10 +939,9 @@ class FastPath {
     if (answer.pooling) {
       if (!is_plain_cpu(x) && !(is_plain_cuda(x) && Compiled::is_well_placed(x))) return false;
       out = Pooled::apply(x, answer.pooling, op_.schema().returns().size() > 1);
-    } else if (answer.write) {
-      if (!x.is_non_overlapping_and_dense() || !Compiled::is_for(x)) return false;
-      if (answer.bits == 2 && x.numel() > MOST_FLAGS * answer.write->entries) return false;
-      out = {Packed::apply(x, answer.write.get(), answer.coding, answer.bits, in_place_)};
+    } else if (answer.packing) {
+      if (!answer.packing->is_for(x)) return false;
+      out = {Packed::apply(x, answer.packing, in_place_)};
     } else if (answer.mending) {
       if (!x.is_non_overlapping_and_dense()) return false;
       out = {Mended::apply(x, Mended::Call{op_, stack, in_place_, in_place_ ? x.clone() : x, answer.mending})};
@@ -1075,14 +1051,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            })
       .def("packed",
            [](FastPath&, const Tensor& x, const py::tuple& write, const py::tuple& weigh, py::object in_python,
-              int64_t coding, int64_t bits, int64_t smallest, int64_t below) {
+              int64_t bits, int64_t smallest, int64_t below) {
              const auto answer = between(smallest, below);
              if (!Driver::get()) return answer;
-             weighing().know(Weighing::key(coding, x), Compiled::of(weigh));
-             if (weighing().in_python == nullptr) weighing().in_python = in_python.release().ptr();
-             answer->write = std::make_shared<const Compiled>(Compiled::of(write));
-             answer->coding = coding;
-             answer->bits = bits;
+             answer->packing = c10::make_intrusive<Packing>();
+             answer->packing->write = Compiled::of(write), answer->packing->weigh = Compiled::of(weigh);
+             answer->packing->bits = bits, answer->packing->dtype = x.scalar_type();
+             answer->packing->in_python = in_python.release().ptr();
              return answer;
            })
       .def("masked",
