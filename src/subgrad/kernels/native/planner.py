@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from subgrad.apply import executors
 from subgrad.apply.call import Call, Originals
@@ -39,6 +38,7 @@ POOLINGS = {
     "adaptive_max_pool2d": (),
     "adaptive_max_pool3d": (),
 }
+ANY_SIZE = (0, sys.maxsize)  # the least number of entries, and the least that is too many
 _paths: list[Any] = []
 
 
@@ -88,23 +88,6 @@ def forget() -> None:
         path.forget()
 
 
-def _is_not_to_be_remembered(x: Tensor) -> bool:
-    """While a graph is traced the convention may be another; and what is compiled would be captured."""
-    return is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-class Bounds(NamedTuple):
-    """The numbers of entries of calls that are alike."""
-
-    smallest: int
-    below: int
-
-    @classmethod
-    def of(cls, x: Tensor) -> Bounds:
-        split = cuda_bitmask.smallest() if x.is_cuda else sys.maxsize
-        return cls(split, sys.maxsize) if x.numel() >= split else cls(0, split)
-
-
 @dataclass(frozen=True)
 class Planner:
     """What the fast path asks once for each kind of call of one form: how it is answered in C++."""
@@ -117,37 +100,40 @@ class Planner:
 
     def __call__(self, convention: Convention, *args: Any) -> Any:
         """An answer of the C++ module's; None for a call that is run in Python, and not remembered."""
-        if _is_not_to_be_remembered(args[0]):
+        x, path = args[0], self.beside[self.form]
+        # While a graph is traced the convention may be another; and what is compiled would be captured.
+        if is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
             return None
-        path, sizes = self.beside[self.form], Bounds.of(args[0])
         if not convention.interferes:
-            return path.torchs_own(0, sys.maxsize)
+            return path.torchs_own(*ANY_SIZE)
         name = self.op.base_name
         may_need_strong_zeros = convention.strong_zero and name in reaches() and not has_finite_slope(name, args)
         if not self.op.slopes_are_numbers or may_need_strong_zeros:
-            return path.in_python(0, sys.maxsize)
+            return path.in_python(*ANY_SIZE)
         call = Call(self.op, self.form, self.originals, convention, None, args, {})
         _, plan, number, run = executors.find(call)
         if self.op.is_joint:
             pooling = pooling_of(run, call)
             if pooling is not None:
-                return path.pooled(args[0], *pooling)
-            return path.torchs_own(0, sys.maxsize) if plan.is_native else path.in_python(0, sys.maxsize)
+                return path.pooled(x, *pooling)
+            return path.torchs_own(*ANY_SIZE) if plan.is_native else path.in_python(*ANY_SIZE)
         # A bit an entry is better than torch's own backward, which keeps the input, even for the same element.
         gains = self.op.op in CLAMPS or rows_between(self.op.op)
         mask = self._mask(plan, call) if self.on_cpu and (plan.choices or gains) else None
         if mask is not None:
             return path.masked(*mask)
+        split = cuda_bitmask.smallest() if x.is_cuda else sys.maxsize
+        sizes = (split, sys.maxsize) if x.numel() >= split else (0, split)
         if isinstance(executors.EXECUTORS[number], Native):
             return self._native(path, call, sizes)
         curve = curve_of(plan, call)
-        mending = curve and mending_of(curve, args[0])
+        mending = curve and mending_of(curve, x)
         if mending is not None:
             return path.mended(*mending)
-        packing = None if self.on_cpu else packing_of(run, args[0])
-        return path.in_python(*sizes) if packing is None else path.packed(args[0], *packing, *sizes)
+        packing = None if self.on_cpu else packing_of(run, x)
+        return path.in_python(*sizes) if packing is None else path.packed(x, *packing, *sizes)
 
-    def _native(self, path: Any, call: Call, sizes: Bounds) -> Any:
+    def _native(self, path: Any, call: Call, sizes: tuple[int, int]) -> Any:
         base, arguments = self.op.base(call.arguments)
         if base is self.op:
             return path.torchs_own(*sizes)
