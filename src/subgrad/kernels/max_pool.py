@@ -295,14 +295,28 @@ class Geometry:
         if x is not None:
             return self._spread_large(cotangent, words, x)
         planes = prod(self.shape) // prod(self.sizes)
-        hits = [((words >> number) & 1).reshape(planes, -1) for number in range(self.entries)]
-        count = torch.stack(hits).sum(0).clamp(min=1)
+        hits, count = self._hits(words)
         # Summed as the kernel does, and rounded once.
         shares = _accurate(cotangent).reshape(planes, -1) / count
         found = torch.zeros(planes, prod(self.sizes), dtype=shares.dtype, device=words.device)
         for hit, position in zip(hits, self._positions(words.device), strict=True):
             found = found.index_add(1, position, torch.where(hit == 1, shares, 0))
         return found.view(self.shape).to(cotangent.dtype)
+
+    def gather_by_torch(self, vector: Tensor, words: Tensor) -> Tensor:
+        """The transpose of `spread`, for small windows: the mean of a vector over the largest entries of each."""
+        hits, count = self._hits(words)
+        wide = _accurate(vector).reshape(len(count), -1)
+        total = torch.zeros_like(count, dtype=wide.dtype)
+        for hit, position in zip(hits, self._positions(words.device), strict=True):
+            total += torch.where(hit == 1, wide[:, position], 0)
+        return (total / count).view(self.out).to(vector.dtype)
+
+    def _hits(self, words: Tensor) -> tuple[list[Tensor], Tensor]:
+        """For each entry of a window whether it is among the largest, by planes; and how many are."""
+        planes = prod(self.shape) // prod(self.sizes)
+        hits = [((words >> number) & 1).reshape(planes, -1) for number in range(self.entries)]
+        return hits, torch.stack(hits).sum(0).clamp(min=1)
 
     def _spread_large(self, cotangent: Tensor, words: Tensor, x: Tensor) -> Tensor:
         planes, windows = prod(self.shape) // prod(self.sizes), self._windows(x)
@@ -337,12 +351,17 @@ class Geometry:
 
 def geometry_of(x: Tensor, arguments: Arguments) -> Geometry | None:
     """None for calls that the kernels are not made for, and for those that torch refuses."""
-    numbers, most_bits = arguments.get("output_size"), _LOOPED_BITS if _is_by_loops(x) else 64
+    return geometry_for(tuple(x.shape), is_channels_last(x), arguments, _LOOPED_BITS if _is_by_loops(x) else 64)
+
+
+def geometry_for(shape: tuple[int, ...], last: bool, arguments: Arguments, most_bits: int = 64) -> Geometry | None:
+    """For an input of a shape, whose channels come last or not."""
+    numbers = arguments.get("output_size")
     if numbers is not None:
         # In space torch's own kernel lays its results out one way only.
-        return _adaptive(tuple(x.shape), len(numbers) == 2 and is_channels_last(x), tuple(numbers), most_bits)
+        return _adaptive(shape, len(numbers) == 2 and last, tuple(numbers), most_bits)
     given = tuple(_as_tuple(arguments[name]) for name in _NUMBERS)
-    return _regular(tuple(x.shape), is_channels_last(x), given, bool(arguments["ceil_mode"]), most_bits)
+    return _regular(shape, last, given, bool(arguments["ceil_mode"]), most_bits)
 
 
 @lru_cache(maxsize=1024)
