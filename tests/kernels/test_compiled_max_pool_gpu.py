@@ -3,12 +3,14 @@ conventions."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from fresh import COMPILER, run_fresh
 from kernels.calls import assert_same_bits, cotangent
 from kernels.windows import LAYOUTS, input_of, pooled_with_indices
 from torch import Tensor, nn
@@ -118,7 +120,7 @@ def test_derivatives_of_derivatives_are_refused_or_right() -> None:
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(*(torch.autograd.grad(each.sum(), x)[0] for each in (found, wanted)))
     (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not currently support double backward"):
+    with pytest.raises(RuntimeError, match="double backward|not to have been used"):
         torch.autograd.grad(first.sum(), x)
 
 
@@ -126,7 +128,7 @@ PROCESS = """
 import sys, torch, torch.nn.functional as F
 from torch._dynamo.utils import counters
 x = torch.zeros(1, 1, 2, 4, device="cuda", requires_grad=True)
-compiled = torch.compile(lambda x: F.max_pool2d(torch.relu(x), 2), fullgraph=True)
+compiled = torch.compile(lambda x: F.max_pool2d(torch.relu(x) + x, 2), fullgraph=True)
 if sys.argv[1] == "plain":
     y = compiled(x)
 else:
@@ -139,15 +141,16 @@ print(gradient.flatten().tolist(), counters["aot_autograd"]["autograd_cache_hit"
 
 
 def test_processes_that_share_a_cache_folder_never_share_gradients() -> None:
-    """Without a convention and under three; the second time from the cache."""
+    """Without a convention and under two; the second time from the cache."""
     wanted = {
-        "plain": [0.0] * 8,
-        "min-norm": [0.0] * 8,
-        "right": [1.0, 1.0, 2.0, 2.0] * 2,
-        "mean": [0.5, 0.5, 1.0, 1.0] * 2,
+        "plain": [4.0, 0.0, 8.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        "min-norm": [1.0, 1.0, 2.0, 2.0] * 2,
+        "mean": [1.5, 1.5, 3.0, 3.0] * 2,
     }
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for hits in (0, 1):
         for convention, gradient in wanted.items():
-            done = run_fresh(PROCESS, convention, imported=COMPILER)
+            command = [sys.executable, "-c", PROCESS, convention]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             assert done.stdout.strip() == f"{gradient} {hits}"

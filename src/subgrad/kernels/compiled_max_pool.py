@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.apply.autograd_nodes import Gate, alias, below_autograd, through
+from subgrad.apply.autograd_nodes import Gate, below_autograd, through
 from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Executor, Run
 from subgrad.apply.plan import Plan
