@@ -77,6 +77,11 @@ class Geometry:
         return prod(self.kernel)
 
     @cached_property
+    def is_by_loops(self) -> bool:
+        """Whether it is the loops of the C++ part that pool so, on the CPU."""
+        return self.most_bits == _LOOPED_BITS
+
+    @cached_property
     def word(self) -> torch.dtype:
         return next(dtype for most, dtype in _WORDS if self.entries <= most) if self.is_small else torch.int64
 
@@ -85,7 +90,7 @@ class Geometry:
         """Channels, if they come last; else planes, in all images."""
         return self.shape[1] if self.channels_last else prod(self.shape) // prod(self.sizes)
 
-    @property
+    @cached_property
     def layout(self) -> torch.memory_format:
         return _FORMATS[len(self.shape)] if self.channels_last else torch.contiguous_format
 
@@ -134,8 +139,12 @@ class Geometry:
         if not self.is_small:
             values, words = self._lines(x)
             return values, words, words & _POSITION if with_indices else None
-        values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
-        indices = self._empty(self.out, x, torch.long) if with_indices else None
+        layout, device = self.layout, x.device
+        values = torch.empty(self.out, dtype=x.dtype, device=device, memory_format=layout)
+        words = torch.empty(self.out, dtype=self.word, device=device, memory_format=layout)
+        indices = None
+        if with_indices:
+            indices = torch.empty(self.out, dtype=torch.long, device=device, memory_format=layout)
         self._kernel(with_indices, x)(x, values, words, words if indices is None else indices)
         return values, words, indices
 
@@ -149,8 +158,9 @@ class Geometry:
 
     def spread(self, cotangent: Tensor, words: Tensor, x: Tensor | None) -> Tensor:
         """The gradient of the input, which large windows need once more."""
-        cotangent = cotangent.contiguous(memory_format=self.layout)
-        gradient = self._empty(self.shape, cotangent, cotangent.dtype)
+        layout, dtype = self.layout, cotangent.dtype
+        cotangent = cotangent.contiguous(memory_format=layout)
+        gradient = torch.empty(self.shape, dtype=dtype, device=cotangent.device, memory_format=layout)
         if x is not None:
             shares = _accurate(cotangent) / (words >> 32)
             self._kernel(None, cotangent)(x, shares, self._largest(x, words), words, gradient)
@@ -263,9 +273,6 @@ class Geometry:
         loops = build.built()
         assert loops is not None
         return loops.Windows([channels, planes, *sizes, int(self.steps is not None)])
-
-    def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
 
     def _launch(self, name: str, positions: int, constants: tuple[Any, ...], held: int = 1) -> Launch:
         kernels = triton_kernels()
@@ -448,8 +455,6 @@ class _Pool:
 
     def __call__(self, call: Call) -> Any:
         x = call.args[0]
-        if _is_by_loops(x):  # who is here was not answered in C++
-            return NotImplemented
         if not self.is_line:
             return pooled(x, self.geometry_of(x), self.with_indices)
         if x.ndim not in (2, 3):
@@ -461,7 +466,9 @@ class _Pool:
 
 def pooled(x: Tensor, geometry: Geometry | None, with_indices: bool) -> Any:
     """What the operator returns, without indices if they are not wanted."""
-    return NotImplemented if geometry is None else Shared.apply(x, [anchor(x)], geometry, with_indices)
+    if geometry is None or geometry.is_by_loops:  # who is here was not answered in C++
+        return NotImplemented
+    return Shared.apply(x, [anchor(x)], geometry, with_indices)
 
 
 class Pooling(NamedTuple):
@@ -543,8 +550,8 @@ def _spread(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor
     if torch.is_grad_enabled():
         return _Constant.apply(geometry.spread_by_torch(cotangent, words, x), anchor)
     # Dynamo, for compiled autograd, takes what it traces for plain tensors.
-    is_plain = is_memory(cotangent) and cotangent.device == words.device and not _is_by_loops(cotangent)
-    if torch.compiler.is_compiling() or not is_plain:
+    is_elsewhere = geometry.is_by_loops or cotangent.device != words.device
+    if torch.compiler.is_dynamo_compiling() or is_elsewhere or not is_memory(cotangent):
         return geometry.spread_by_torch(cotangent, words, x)
     return geometry.spread(cotangent, words, x)
 
