@@ -22,7 +22,7 @@ from subgrad.apply.call import Arguments, Call
 from subgrad.apply.executors import Executor, Run
 from subgrad.apply.plan import Plan
 from subgrad.apply.torch_compile import guards
-from subgrad.kernels.cuda_bitmask import DTYPES
+from subgrad.kernels.cuda_bitmask import DTYPES, MOST_SIZES
 from subgrad.kernels.max_pool import POOLINGS, Geometry, geometry_for, is_channels_last
 from subgrad.kernels.triton_launch import triton_kernels
 from subgrad.kinks.overloads import overload
@@ -137,18 +137,18 @@ _kept: list[torch.library.Library] = []  # one that is dropped takes its operato
 
 
 def _pool(x: Tensor, size: Sequence[int], *numbers: Any) -> tuple[Tensor, Tensor]:
-    geometry = _known(x.shape, x, numbers)
+    geometry = _met(x.shape, x, numbers)
     values, words, _ = geometry.pool(x.contiguous(memory_format=geometry.layout), False)
     return values, words
 
 
 def _spread(cotangent: Tensor, words: Tensor, size: Sequence[int], *numbers: Any) -> Tensor:
-    geometry = _known(size, words, numbers)
+    geometry = _met(size, words, numbers)
     return geometry.spread(cotangent, words.contiguous(memory_format=geometry.layout), None)
 
 
 def _gather(vector: Tensor, words: Tensor, size: Sequence[int], *numbers: Any) -> Tensor:
-    geometry = _known(size, words, numbers)
+    geometry = _met(size, words, numbers)
     return geometry.gather_by_torch(vector, words).contiguous(memory_format=geometry.layout)
 
 
@@ -163,6 +163,21 @@ def _fake_spread(cotangent: Tensor, words: Tensor, size: Sequence[int], *numbers
 
 def _fake_gather(vector: Tensor, words: Tensor, size: Sequence[int], *numbers: Any) -> Tensor:
     return _empty(_known(size, words, numbers), words.shape, vector, vector.dtype)
+
+
+_geometries: dict[tuple[Any, ...], Geometry] = {}
+
+
+def _met(size: Sequence[int], like: Tensor, numbers: Numbers) -> Geometry:
+    """As `_known`, looked up: to find out takes longer than to launch a kernel."""
+    *lists, ceil_mode = numbers
+    key = tuple(size), like.stride(), *map(tuple, lists), ceil_mode
+    geometry = _geometries.get(key)
+    if geometry is None:
+        if len(_geometries) >= MOST_SIZES:
+            _geometries.clear()
+        geometry = _geometries[key] = _known(size, like, numbers)
+    return geometry
 
 
 def _known(size: Sequence[int], like: Tensor, numbers: Numbers) -> Geometry:
