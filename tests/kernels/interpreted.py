@@ -96,15 +96,15 @@ def compare(op: str, convention: str, arguments: dict[str, Any]) -> None:
     out = torch.empty_like(x)
     second = others[0] if others else None
     sized = mask.sized(x, second)
+    assert sized is not None
     held = torch.full((sized.bytes,), 255, dtype=torch.uint8)  # what is not written shows
     sized.write(x, x if second is None else second, out, held)
     assert_same_bits(out, wanted)
     found = tuple(torch.empty_like(x) for _ in tensors)
     sized.weigh(cotangent(wanted), held, found[0], found[-1])
-    layout = (x.shape, x.stride())
     for weights, one, other in zip(coding.weights, found, gradients, strict=True):
         assert_same_bits(one, other)
-        assert_same_bits(cuda_bitmask._weigh_by_torch(sized.lying, weights, cotangent(wanted), held, layout), other)
+        assert_same_bits(cuda_bitmask._weigh_by_torch(sized, weights, cotangent(wanted), held), other)
 
 
 @pytest.mark.parametrize("size", [20, 4096, 9001])

@@ -9,7 +9,7 @@ from torch.torch_version import TorchVersion
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_max_pool.py"])
+@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_max_pool.py", "interpreted_compiled_max_pool.py"])
 def test_kernels_by_the_interpreter(file: str) -> None:
     pytest.importorskip("triton")
     if file == "interpreted_max_pool.py" and TorchVersion(torch.__version__) < "2.14":

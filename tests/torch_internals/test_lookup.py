@@ -10,7 +10,7 @@ import pytest
 import torch
 from fresh import run_fresh
 
-from subgrad.torch_internals import autograd, dispatcher, dynamo, settings, tensors, tracing, transforms, versions
+from subgrad.torch_internals import autograd, cuda, dispatcher, dynamo, settings, tensors, tracing, transforms, versions
 from subgrad.torch_internals.lookup import (
     NAMES,
     Missing,
@@ -23,6 +23,7 @@ from subgrad.torch_internals.lookup import (
 )
 
 MODULES = (autograd, dispatcher, dynamo, settings, tensors, tracing, transforms)
+MODULES += (cuda,) if torch.version.cuda else ()
 
 
 def test_the_installed_torch_has_every_name() -> None:

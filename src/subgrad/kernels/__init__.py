@@ -2,6 +2,7 @@
 
 from subgrad.apply import dispatch, executors, fake_quantize
 from subgrad.kernels.compiled_mask import CompiledMask
+from subgrad.kernels.compiled_max_pool import CompiledMaxPool
 from subgrad.kernels.cpu_mask import CpuMask
 from subgrad.kernels.cuda_bitmask import CudaBitmask, set_packed
 from subgrad.kernels.cuda_corners import CudaCorners
@@ -13,7 +14,7 @@ from subgrad.kernels.packed_mask import PackedMask
 __all__ = ["set_front", "set_packed"]
 
 # Asked before those that `dispatch` names: torch's own kernel, and the general rules.
-executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuMask(), CompiledMask()]
+executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuMask(), CompiledMask(), CompiledMaxPool()]
 fake_quantize.keeping.append(PackedMask())
 dispatch.fast_paths.append(fast_paths)
 dispatch.paths_around_python.append(paths_around_python)

@@ -99,25 +99,26 @@ class Mask:
     other: str = "none"
 
     @cached_property
-    def _sized(self) -> dict[tuple[Any, ...], Sized]:
+    def _sized(self) -> dict[tuple[Any, ...], Sized | None]:
         return {}
 
-    def sized(self, x: Tensor, other: Tensor | None) -> Sized:
-        """For tensors like these."""
-        key = x.numel(), x.dtype, x.device, None if other is None else other.dtype
-        found = self._sized.get(key)
-        if found is None:
+    def sized(self, x: Tensor, other: Tensor | None) -> Sized | None:
+        """For tensors like these; None for what is empty, or not dense."""
+        key = x.shape, x.stride(), x.dtype, x.device, None if other is None else other.dtype
+        try:
+            return self._sized[key]
+        except KeyError:
             if len(self._sized) >= MOST_SIZES:
                 self._sized.clear()
-            found = self._sized[key] = Sized.of(self, x)
-        return found
+            return self._sized.setdefault(key, Sized.of(self, x) if is_dense(x) and x.numel() else None)
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A mask for tensors of one size: how codes lie, and the kernels that write and weigh them."""
+    """A mask for tensors that lie alike: how codes lie, and the kernels that write and weigh them."""
 
     coding: Coding
+    layout: Layout
     lying: Codes
     bytes: int
     write: Launch
@@ -130,7 +131,7 @@ class Sized:
         numbers = (size, *(as_bits(number) for number in mask.numbers))
         constants = (mask.value, mask.other, coding.corners, *coding.regions, coding.bits, lying.unit, lying.block)
         write = Launch("code", lying.blocks, numbers, constants)
-        return cls(coding, lying, lying.bytes, write, weighing(coding, lying))
+        return cls(coding, (x.shape, x.stride()), lying, lying.bytes, write, weighing(coding, lying))
 
     def of_operand(self, index: int) -> Sized:
         """The gradient of one operand of two."""
@@ -198,18 +199,22 @@ def mask_of(plan: Plan, arguments: Arguments, op: str) -> Mask | None:
 
 def _run(mask: Mask, call: Call) -> Any:
     x = call.args[0]
-    if not x.numel():
-        return NotImplemented
-    dense = x if is_dense(x) else torch.empty_like(x).copy_(x)
-    return _Packed.apply(dense, None, [anchor(x)], mask.sized(x, None), True)
+    sized = mask.sized(x, None)
+    if sized is None:
+        if not x.numel():
+            return NotImplemented
+        x = torch.empty_like(x).copy_(x)
+        sized = mask.sized(x, None)
+    return _Packed.apply(x, None, [anchor(x)], sized, True)
 
 
 def _run_in_place(mask: Mask, call: Call) -> Any:
     """Not for views and leaves, whose errors and histories are torch's own affair."""
     x = call.args[0]
-    if x.is_leaf or is_view(x) or not is_dense(x) or not x.numel():
+    sized = mask.sized(x, None)
+    if sized is None or x.is_leaf or is_view(x):
         return NotImplemented
-    return _PackedInPlace.apply(x, [anchor(x)], mask.sized(x, None))
+    return _PackedInPlace.apply(x, [anchor(x)], sized)
 
 
 class _Selection:
@@ -235,9 +240,11 @@ class _Selection:
         mask = self.masks[second, kind]
         if mask is None:
             return NotImplemented
-        dense = x if is_dense(x) else torch.empty_like(x).copy_(x)
-        anchors = [anchor(each) for each in (x, other) if each.requires_grad]
-        return _Packed.apply(dense, other, anchors, mask.sized(x, other), "self" in self.plan.names)
+        sized, anchors = mask.sized(x, other), [anchor(each) for each in (x, other) if each.requires_grad]
+        if sized is None:
+            x = torch.empty_like(x).copy_(x)
+            sized = mask.sized(x, other)
+        return _Packed.apply(x, other, anchors, sized, "self" in self.plan.names)
 
 
 def _kind(x: Tensor, other: Tensor, is_differentiated: bool) -> str | None:
@@ -257,7 +264,13 @@ def is_dense(tensor: Tensor) -> bool:
 
 def anchor(x: Tensor) -> Tensor:
     """An empty tensor that depends on an operand: with it second derivatives are zeros, not missing."""
-    return x.repeat((0,) * (x.ndim or 1))
+    return x.index_select(0, _no_index(x.device)) if x.ndim else x.repeat(0)
+
+
+@cache
+def _no_index(device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.empty(0, dtype=torch.long, device=device)
 
 
 class _Packed(Gate):
@@ -273,14 +286,14 @@ class _Packed(Gate):
         out = torch.empty_like(x)
         codes = torch.empty(sized.bytes, dtype=torch.uint8, device=x.device)
         sized.write(x, x if other is None else other, out, codes)
-        ctx.kept = sized, anchors, (out.shape, out.stride())
+        ctx.kept = sized, anchors
         ctx.first_is_differentiated = first_is_differentiated
         ctx.save_for_backward(codes)
         return out
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        found = _recalled(ctx, cotangent)
+        found = _gradients(ctx, cotangent)
         both = found if len(found) == 2 else (*found, None) if ctx.first_is_differentiated else (None, *found)
         return *both, None, None, None
 
@@ -293,59 +306,60 @@ class _PackedInPlace(Gate):
         ctx.mark_dirty(x)
         codes = torch.empty(sized.bytes, dtype=torch.uint8, device=x.device)
         sized.write(x, x, x, codes)
-        ctx.kept = sized, anchors, (x.shape, x.stride())
+        ctx.kept = sized, anchors
         ctx.save_for_backward(codes)
         return x
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        return *_recalled(ctx, cotangent), None, None
+        return *_gradients(ctx, cotangent), None, None
 
 
-def _recalled(ctx: Any, cotangent: Tensor) -> tuple[Tensor, ...]:
-    (codes,), (sized, anchors, layout) = ctx.saved_tensors, ctx.kept
+def _gradients(ctx: Any, cotangent: Tensor) -> tuple[Tensor, ...]:
+    (codes,), (sized, anchors) = ctx.saved_tensors, ctx.kept
     if torch.is_grad_enabled():
-        return _Weighed.apply(cotangent, codes, sized, layout, *anchors)
-    return _weigh(sized, cotangent, codes, layout)
+        return _Weighed.apply(cotangent, codes, sized, *anchors)
+    return _weigh(sized, cotangent, codes)
 
 
 class _Weighed(Gate):
     """A backward that is differentiated again: linear in the cotangent, and constant in the operands."""
 
     @staticmethod
-    def forward(ctx: Any, cotangent: Tensor, codes: Tensor, sized: Sized, layout: Layout, *anchors: Tensor) -> Any:
-        ctx.kept = sized, anchors, layout
+    def forward(ctx: Any, cotangent: Tensor, codes: Tensor, sized: Sized, *anchors: Tensor) -> Any:
+        ctx.kept = sized, anchors
         ctx.save_for_backward(codes)
-        return _weigh(sized, cotangent, codes, layout)
+        return _weigh(sized, cotangent, codes)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        (codes,), (sized, anchors, layout) = ctx.saved_tensors, ctx.kept
+        (codes,), (sized, anchors) = ctx.saved_tensors, ctx.kept
         of_operands = (
-            _Weighed.apply(cotangent, codes, sized.of_operand(index), layout, *anchors)[0]
+            _Weighed.apply(cotangent, codes, sized.of_operand(index), *anchors)[0]
             for index, cotangent in enumerate(cotangents)
         )
-        return reduce(torch.add, of_operands), None, None, None, *map(torch.zeros_like, anchors)
+        return reduce(torch.add, of_operands), None, None, *map(torch.zeros_like, anchors)
 
 
-def _weigh(sized: Sized, cotangent: Tensor, codes: Tensor, layout: Layout) -> tuple[Tensor, ...]:
+def _weigh(sized: Sized, cotangent: Tensor, codes: Tensor) -> tuple[Tensor, ...]:
     # Dynamo, for compiled autograd, takes what it traces for plain tensors.
-    if torch.compiler.is_compiling() or not is_memory(cotangent) or not cotangent.is_cuda:
-        return tuple(_weigh_by_torch(sized.lying, each, cotangent, codes, layout) for each in sized.coding.weights)
-    shape, stride = layout
+    if torch.compiler.is_dynamo_compiling() or not is_memory(cotangent) or not cotangent.is_cuda:
+        return tuple(_weigh_by_torch(sized, each, cotangent, codes) for each in sized.coding.weights)
+    shape, stride = sized.layout
     if cotangent.stride() != stride:
         cotangent = cotangent.new_empty_strided(shape, stride).copy_(cotangent)
     first = torch.empty_like(cotangent)
-    outs = (first,) if len(sized.coding.weights) == 1 else (first, torch.empty_like(cotangent))
-    sized.weigh(cotangent, codes, first, outs[-1])
-    return outs
+    if len(sized.coding.weights) == 1:
+        sized.weigh(cotangent, codes, first, first)
+        return (first,)
+    second = torch.empty_like(cotangent)
+    sized.weigh(cotangent, codes, first, second)
+    return first, second
 
 
-def _weigh_by_torch(
-    lying: Codes, weights: Sequence[Weight], cotangent: Tensor, codes: Tensor, layout: Layout
-) -> Tensor:
+def _weigh_by_torch(sized: Sized, weights: Sequence[Weight], cotangent: Tensor, codes: Tensor) -> Tensor:
     """The same with torch's operators, for cotangents that are traced, batched or dual."""
-    code = lying.unpacked(codes).as_strided(*layout)
+    code = sized.lying.unpacked(codes).as_strided(*sized.layout)
     found = torch.zeros_like(cotangent)
     for number, weight in enumerate(weights):
         if weight.kind != ZERO:
@@ -378,6 +392,7 @@ def packing_of(run: Run, like: Tensor) -> Packing | None:
     with torch.no_grad():
         x, out = (torch.zeros(4096, dtype=like.dtype, device=like.device) for _ in range(2))
         sized = mask.sized(x, None)
+        assert sized is not None
         codes = torch.zeros(sized.bytes, dtype=torch.uint8, device=like.device)
         writes = sized.write.compiled(x, x, out, codes, for_any_size=True)
         weighs = sized.weigh.compiled(x, codes, out, out, for_any_size=True)
@@ -390,10 +405,11 @@ def _weighed_once_more(
     mask: Mask, cotangent: Tensor, codes: Tensor, anchor: Tensor, shape: tuple[int, ...], stride: tuple[int, ...]
 ) -> Tensor:
     """What the fast path leaves to Python. ``anchor`` is 0.0, whose derivative is zeros for the operator's input."""
-    sized, layout = mask.sized(cotangent, None), (shape, stride)
+    sized = mask.sized(torch.empty_strided(shape, stride, dtype=cotangent.dtype, device="meta"), None)
+    assert sized is not None
     if not torch.is_grad_enabled():
-        return _weigh(sized, cotangent, codes, layout)[0]
-    return _Weighed.apply(cotangent, codes, sized, layout, anchor)[0]
+        return _weigh(sized, cotangent, codes)[0]
+    return _Weighed.apply(cotangent, codes, sized, anchor)[0]
 
 
 executors.split_sizes_at(smallest)

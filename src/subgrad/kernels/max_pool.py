@@ -77,6 +77,11 @@ class Geometry:
         return prod(self.kernel)
 
     @cached_property
+    def is_by_loops(self) -> bool:
+        """Whether it is the loops of the C++ part that pool so, on the CPU."""
+        return self.most_bits == _LOOPED_BITS
+
+    @cached_property
     def word(self) -> torch.dtype:
         return next(dtype for most, dtype in _WORDS if self.entries <= most) if self.is_small else torch.int64
 
@@ -85,7 +90,7 @@ class Geometry:
         """Channels, if they come last; else planes, in all images."""
         return self.shape[1] if self.channels_last else prod(self.shape) // prod(self.sizes)
 
-    @property
+    @cached_property
     def layout(self) -> torch.memory_format:
         return _FORMATS[len(self.shape)] if self.channels_last else torch.contiguous_format
 
@@ -134,8 +139,12 @@ class Geometry:
         if not self.is_small:
             values, words = self._lines(x)
             return values, words, words & _POSITION if with_indices else None
-        values, words = (self._empty(self.out, x, dtype) for dtype in (x.dtype, self.word))
-        indices = self._empty(self.out, x, torch.long) if with_indices else None
+        layout, device = self.layout, x.device
+        values = torch.empty(self.out, dtype=x.dtype, device=device, memory_format=layout)
+        words = torch.empty(self.out, dtype=self.word, device=device, memory_format=layout)
+        indices = None
+        if with_indices:
+            indices = torch.empty(self.out, dtype=torch.long, device=device, memory_format=layout)
         self._kernel(with_indices, x)(x, values, words, words if indices is None else indices)
         return values, words, indices
 
@@ -149,8 +158,9 @@ class Geometry:
 
     def spread(self, cotangent: Tensor, words: Tensor, x: Tensor | None) -> Tensor:
         """The gradient of the input, which large windows need once more."""
-        cotangent = cotangent.contiguous(memory_format=self.layout)
-        gradient = self._empty(self.shape, cotangent, cotangent.dtype)
+        layout, dtype = self.layout, cotangent.dtype
+        cotangent = cotangent.contiguous(memory_format=layout)
+        gradient = torch.empty(self.shape, dtype=dtype, device=cotangent.device, memory_format=layout)
         if x is not None:
             shares = _accurate(cotangent) / (words >> 32)
             self._kernel(None, cotangent)(x, shares, self._largest(x, words), words, gradient)
@@ -264,9 +274,6 @@ class Geometry:
         assert loops is not None
         return loops.Windows([channels, planes, *sizes, int(self.steps is not None)])
 
-    def _empty(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=like.device, memory_format=self.layout)
-
     def _launch(self, name: str, positions: int, constants: tuple[Any, ...], held: int = 1) -> Launch:
         kernels = triton_kernels()
         at_once, lanes, turns = self._tile(positions, held)
@@ -295,14 +302,28 @@ class Geometry:
         if x is not None:
             return self._spread_large(cotangent, words, x)
         planes = prod(self.shape) // prod(self.sizes)
-        hits = [((words >> number) & 1).reshape(planes, -1) for number in range(self.entries)]
-        count = torch.stack(hits).sum(0).clamp(min=1)
+        hits, count = self._hits(words)
         # Summed as the kernel does, and rounded once.
         shares = _accurate(cotangent).reshape(planes, -1) / count
         found = torch.zeros(planes, prod(self.sizes), dtype=shares.dtype, device=words.device)
         for hit, position in zip(hits, self._positions(words.device), strict=True):
             found = found.index_add(1, position, torch.where(hit == 1, shares, 0))
         return found.view(self.shape).to(cotangent.dtype)
+
+    def gather_by_torch(self, vector: Tensor, words: Tensor) -> Tensor:
+        """The transpose of `spread`, for small windows: the mean of a vector over the largest entries of each."""
+        hits, count = self._hits(words)
+        wide = _accurate(vector).reshape(len(count), -1)
+        total = torch.zeros_like(count, dtype=wide.dtype)
+        for hit, position in zip(hits, self._positions(words.device), strict=True):
+            total += torch.where(hit == 1, wide[:, position], 0)
+        return (total / count).view(self.out).to(vector.dtype)
+
+    def _hits(self, words: Tensor) -> tuple[list[Tensor], Tensor]:
+        """For each entry of a window whether it is among the largest, by planes; and how many are."""
+        planes = prod(self.shape) // prod(self.sizes)
+        hits = [((words >> number) & 1).reshape(planes, -1) for number in range(self.entries)]
+        return hits, torch.stack(hits).sum(0).clamp(min=1)
 
     def _spread_large(self, cotangent: Tensor, words: Tensor, x: Tensor) -> Tensor:
         planes, windows = prod(self.shape) // prod(self.sizes), self._windows(x)
@@ -337,12 +358,17 @@ class Geometry:
 
 def geometry_of(x: Tensor, arguments: Arguments) -> Geometry | None:
     """None for calls that the kernels are not made for, and for those that torch refuses."""
-    numbers, most_bits = arguments.get("output_size"), _LOOPED_BITS if _is_by_loops(x) else 64
+    return geometry_for(tuple(x.shape), is_channels_last(x), arguments, _LOOPED_BITS if _is_by_loops(x) else 64)
+
+
+def geometry_for(shape: tuple[int, ...], last: bool, arguments: Arguments, most_bits: int = 64) -> Geometry | None:
+    """For an input of a shape, whose channels come last or not."""
+    numbers = arguments.get("output_size")
     if numbers is not None:
         # In space torch's own kernel lays its results out one way only.
-        return _adaptive(tuple(x.shape), len(numbers) == 2 and is_channels_last(x), tuple(numbers), most_bits)
+        return _adaptive(shape, len(numbers) == 2 and last, tuple(numbers), most_bits)
     given = tuple(_as_tuple(arguments[name]) for name in _NUMBERS)
-    return _regular(tuple(x.shape), is_channels_last(x), given, bool(arguments["ceil_mode"]), most_bits)
+    return _regular(shape, last, given, bool(arguments["ceil_mode"]), most_bits)
 
 
 @lru_cache(maxsize=1024)
@@ -429,8 +455,6 @@ class _Pool:
 
     def __call__(self, call: Call) -> Any:
         x = call.args[0]
-        if _is_by_loops(x):  # who is here was not answered in C++
-            return NotImplemented
         if not self.is_line:
             return pooled(x, self.geometry_of(x), self.with_indices)
         if x.ndim not in (2, 3):
@@ -442,7 +466,9 @@ class _Pool:
 
 def pooled(x: Tensor, geometry: Geometry | None, with_indices: bool) -> Any:
     """What the operator returns, without indices if they are not wanted."""
-    return NotImplemented if geometry is None else Shared.apply(x, [anchor(x)], geometry, with_indices)
+    if geometry is None or geometry.is_by_loops:  # who is here was not answered in C++
+        return NotImplemented
+    return Shared.apply(x, [anchor(x)], geometry, with_indices)
 
 
 class Pooling(NamedTuple):
@@ -524,8 +550,8 @@ def _spread(geometry: Geometry, cotangent: Tensor, words: Tensor, anchor: Tensor
     if torch.is_grad_enabled():
         return _Constant.apply(geometry.spread_by_torch(cotangent, words, x), anchor)
     # Dynamo, for compiled autograd, takes what it traces for plain tensors.
-    is_plain = is_memory(cotangent) and cotangent.device == words.device and not _is_by_loops(cotangent)
-    if torch.compiler.is_compiling() or not is_plain:
+    is_elsewhere = geometry.is_by_loops or cotangent.device != words.device
+    if torch.compiler.is_dynamo_compiling() or is_elsewhere or not is_memory(cotangent):
         return geometry.spread_by_torch(cotangent, words, x)
     return geometry.spread(cotangent, words, x)
 

@@ -5,23 +5,21 @@ And what the C++ part needs to launch one itself, without Python.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial, reduce
+from operator import or_
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from subgrad.torch_internals.cuda import current_device, current_stream, launch_kernel
+from subgrad.torch_internals.lookup import Missing
 
-@cache
-def _is_only_one() -> bool:
-    return torch.cuda.device_count() == 1
-
-
-def _is_current(device: int) -> bool:
-    return _is_only_one() or torch.cuda.current_device() == device
+_TYPES = {"i32": "i", "i64": "l", "u32": "I", "u64": "K"}  # of numbers, as Triton and torch's launcher call them
+_is_only_one = cache(lambda: torch.cuda.device_count() == 1)
 
 
 @lru_cache(maxsize=1)
@@ -75,21 +73,33 @@ class Launch:
 
     def __init__(self, name: str, programs: int, numbers: tuple[int, ...], constants: tuple, warps: int = 4):
         self.name, self.programs, self.numbers, self.constants, self.warps = name, programs, numbers, constants, warps
-        self.rest = (*numbers, *constants)
-        self.run: Any = None  # for pointers to multiples of 16 bytes, on one device
+        # For pointers to multiples of 16 bytes on one device: what launches the kernel, and what follows the pointers.
+        self.run: Callable[[tuple[Any, ...], int], None] | None = None
+        self.rest: tuple[int | None, ...] = ()
         self.device = -1
 
     def __call__(self, *tensors: Tensor) -> None:
-        pointers = 0
-        for tensor in tensors:
-            pointers |= tensor.data_ptr()
-        if self.run is not None and not pointers % 16 and _is_current(self.device):
-            self.run(*tensors, *self.rest)
+        pointers = (*map(Tensor.data_ptr, tensors),)
+        is_aligned = not reduce(or_, pointers) % 16
+        if self.run is not None and is_aligned and (_is_only_one() or current_device() == self.device):
+            self.run(pointers + self.rest, current_stream(self.device))
             return
         launch(self.name, self.programs, tensors, self.numbers, self.constants, self.warps)
-        kernel = _compiled.get(_key(self.name, tensors, self.numbers, self.constants, self.warps))
-        if kernel is not None and not pointers % 16:
-            self.run, self.device = kernel[self.programs, 1, 1], tensors[0].device.index
+        if is_aligned and not isinstance(launch_kernel, Missing):
+            self._prepare(tensors)
+
+    def _prepare(self, tensors: Sequence[Tensor]) -> None:
+        """Past Triton, whose launchers take a dozen frames of Python."""
+        kernel = self._plain_kernel(tensors)
+        types = [] if kernel is None else [each for each in kernel.src.signature.values() if each != "constexpr"]
+        if kernel is None or not all(each in _TYPES for each in types[len(tensors) :]):
+            return
+        numbers = [value for kind, value in self._parameters(kernel, len(tensors)) if kind == NUMBER]
+        # Two more pointers, to memory that Triton's kernels may have for themselves, and these do not.
+        names = "O" * len(tensors) + "".join(_TYPES[each] for each in types[len(tensors) :]) + "OO"
+        grid, held = (self.programs, 1, 1), (kernel.metadata.num_warps, kernel.metadata.shared)
+        self.run, self.rest = partial(launch_kernel, kernel.function, *grid, *held, names), (*numbers, None, None)
+        self.device = tensors[0].device.index
 
     def compiled(self, *tensors: Tensor, for_any_size: bool = False) -> Compiled | None:
         """The kernel, by a launch on these tensors, as the driver launches it. None where Triton does more than that.
@@ -97,20 +107,28 @@ class Launch:
         ``for_any_size`` the first number is the size, which 16 divides, and the last constant a program's share of it.
         """
         self(*tensors)
-        kernel = _compiled.get(_key(self.name, tensors, self.numbers, self.constants, self.warps))
+        kernel = self._plain_kernel(tensors)
         if kernel is None:
             return None
-        more = ("launch_pdl", "launch_cooperative_grid", "global_scratch_size", "profile_scratch_size")
-        if kernel.metadata.num_ctas != 1 or any(getattr(kernel.metadata, each, False) for each in more):
-            return None
-        given = [(TENSOR, index) for index in range(len(tensors))] + [(NUMBER, number) for number in self.numbers]
+        parameters = self._parameters(kernel, len(tensors))
         if for_any_size:
-            given[len(tensors)] = (SIZE, 0)
-        given += [(NUMBER, 0)] * len(self.constants)
-        types = kernel.src.signature.values()  # constants are no parameters, and numbers are none where they are 1
-        parameters = [each for each, of in zip(given, types, strict=True) if of != "constexpr"]
+            parameters[len(tensors)] = (SIZE, 0)
         grid = (0, self.constants[-1]) if for_any_size else (self.programs, 0)
         return Compiled(kernel.function, 32 * kernel.metadata.num_warps, kernel.metadata.shared, *grid, parameters)
+
+    def _plain_kernel(self, tensors: Sequence[Tensor]) -> Any:
+        """What Triton has compiled for such tensors, unless it does more than to launch it."""
+        kernel = _compiled.get(_key(self.name, tensors, self.numbers, self.constants, self.warps))
+        if kernel is None or kernel.metadata.num_ctas != 1:
+            return None
+        more = ("launch_pdl", "launch_cooperative_grid", "global_scratch_size", "profile_scratch_size")
+        return None if any(getattr(kernel.metadata, each, False) for each in more) else kernel
+
+    def _parameters(self, kernel: Any, tensors: int) -> list[tuple[int, int]]:
+        """What each is: constants are none, nor are numbers that are 1."""
+        given = [(TENSOR, index) for index in range(tensors)] + [(NUMBER, number) for number in self.numbers]
+        given += [(NUMBER, 0)] * len(self.constants)
+        return [each for each, of in zip(given, kernel.src.signature.values(), strict=True) if of != "constexpr"]
 
 
 class Compiled(NamedTuple):

@@ -18,6 +18,8 @@ FrameAction = private("torch._C._dynamo.eval_frame:_FrameAction", "leave it as i
 jit_tracing_state = private("torch._C:_get_tracing_state", "what torch.jit.trace is recording, or None")
 is_fx_symbolic_tracing = private("torch.fx._symbolic_trace:is_fx_symbolic_tracing", "whether torch.fx is recording a function")
 fx_proxy_mode = private("torch.fx.experimental.proxy_tensor:get_proxy_mode", "what make_fx is recording, or None")
+FakeTensor = private("torch._subclasses.fake_tensor:FakeTensor", "what Dynamo calls operators with")
+FunctionalTensor = private("torch._subclasses.functional_tensor:FunctionalTensor", "what AOTAutograd calls operators with")
 # fmt: on
 
 # What is being compiled in this thread, or None. No frame of Python, since every call of an operator asks.
@@ -34,6 +36,11 @@ def run_while_traced(function: Callable[..., Any]) -> Callable[..., Any]:
     """Where a function is compiled that calls this one, it is called then. The public way imports the compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def is_plain_in_graph(tensor: Any) -> bool:
+    """Whether a tensor that is traced is one like any other: no subclass of somebody's, and not under `torch.func`."""
+    return type(tensor) in (FakeTensor, FunctionalTensor)
 
 
 def is_in_compiled_autograd() -> bool:
