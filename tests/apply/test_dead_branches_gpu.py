@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import subgrad
-from subgrad.apply.strong_zero import launch
+from subgrad.kernels.cuda_bitmask import DTYPES
 
 pytestmark = pytest.mark.gpu
 
@@ -100,16 +100,15 @@ def test_live_branches_stay_as_torch_has_them(dtype: torch.dtype, mode: str) -> 
         torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
 
 
-def test_one_launch_does_it_in_every_type() -> None:
-    for dtype in launch.DTYPES:
-        gradient = torch.tensor([math.nan, math.nan, math.inf, -0.0, 1.5], dtype=dtype, device=DEVICE)
-        cotangent = torch.tensor([0.0, 2.0, 0.0, 0.0, 0.0], dtype=dtype, device=DEVICE)
-        with torch.no_grad():
-            found = launch.spared(gradient, cotangent)
-        assert found is not None, launch._failed
-        assert found[0] == 0
-        assert found[1].isnan()
-        assert torch.equal(found[2:].view(torch.uint8), gradient[2:].view(torch.uint8))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_operators_of_entries_in_every_type(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.0, 0.0, -1.0, 4.0, math.inf] * 600, dtype=dtype, device=DEVICE, requires_grad=True)
+    cotangent = torch.tensor([0.0, 2.0, 0.0, 0.0, -1.0] * 600, dtype=dtype, device=DEVICE)
+    (plain,) = torch.autograd.grad(x.sqrt(), x, cotangent)
+    with subgrad.use("torch", strong_zero=True):
+        (found,) = torch.autograd.grad(x.sqrt(), x, cotangent)
+    assert found[:5].tolist() == [0.0, math.inf, 0.0, 0.0, -0.0]
+    assert torch.equal(found[~plain.isnan()].view(torch.uint8), plain[~plain.isnan()].view(torch.uint8))
 
 
 class Net(torch.nn.Module):
@@ -125,7 +124,7 @@ class Net(torch.nn.Module):
         x = F.silu(self.norm(self.first(x)))
         x = F.hardswish(x * torch.sigmoid(self.second(x).mean((2, 3), keepdim=True)))
         x = x.mean((2, 3))
-        return F.layer_norm(self.head(x / (x.norm(dim=-1, keepdim=True) + 1e-3)), (5,))
+        return self.head(x / (x.norm(dim=-1, keepdim=True) + 1e-3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -139,7 +138,7 @@ def test_a_network_trains_to_the_bit_as_under_torch(dtype: torch.dtype) -> None:
         for _ in range(4):
             optimizer.zero_grad()
             with subgrad.use("torch", strong_zero=strong_zero):
-                F.cross_entropy(model(x).float(), y).backward()
+                F.cross_entropy(F.layer_norm(model(x), (5,)).float(), y).backward()
             optimizer.step()
         return [each.detach() for each in model.parameters()]
 
@@ -153,6 +152,18 @@ def test_a_network_trains_to_the_bit_as_under_torch(dtype: torch.dtype) -> None:
             assert torch.equal(one, other)
         else:
             torch.testing.assert_close(one, other)
+
+
+def test_a_step_waits_for_nothing() -> None:
+    model, x = Net().to(DEVICE), torch.randn(16, 3, 12, 12, device=DEVICE)
+    y = torch.arange(16, device=DEVICE) % 5
+    with subgrad.use("min-norm", strong_zero=True):
+        F.cross_entropy(model(x), y).backward()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            F.cross_entropy(model(x), y).backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 def test_a_captured_graph_waits_for_nothing() -> None:

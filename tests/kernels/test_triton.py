@@ -7,9 +7,11 @@ import torch
 from kernels.processes import run_apart
 from torch.torch_version import TorchVersion
 
+INTERPRETED = [f"interpreted{part}.py" for part in ("", "_max_pool", "_compiled_max_pool", "_strong_zero")]
+
 
 @pytest.mark.long
-@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_max_pool.py", "interpreted_compiled_max_pool.py"])
+@pytest.mark.parametrize("file", INTERPRETED)
 def test_kernels_by_the_interpreter(file: str) -> None:
     pytest.importorskip("triton")
     if file == "interpreted_max_pool.py" and TorchVersion(torch.__version__) < "2.14":

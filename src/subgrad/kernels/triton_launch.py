@@ -28,9 +28,10 @@ def triton_kernels() -> Any:
     try:
         from subgrad.kernels import triton_bitmask as kernels
         from subgrad.kernels import triton_max_pool as pooling
+        from subgrad.kernels import triton_strong_zero as strong_zero
     except Exception:
         return None
-    return SimpleNamespace(**{**vars(kernels), **vars(pooling)})
+    return SimpleNamespace(**{**vars(kernels), **vars(pooling), **vars(strong_zero)})
 
 
 # Compiled kernels by all that Triton compiles anew for: types, constants, and what it assumes of numbers and pointers.

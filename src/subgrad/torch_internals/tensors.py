@@ -19,7 +19,6 @@ storage_use_count = private("torch._C:_storage_Use_Count", "how many tensors and
 flatten_dense_tensors = private("torch._utils:_flatten_dense_tensors", "many tensors as one, in one call")
 foreach_copy_ = private("torch:_foreach_copy_", "writes many tensors into as many others, in one launch")
 foreach_norm = private("torch:_foreach_norm", "the norms of many tensors, in one launch")
-jitted = private("torch.cuda.jiterator:_create_jit_fn", "a function of entries in C++ as one launch on CUDA")
 code_of_module_call = private("torch.nn:Module._call_impl.__code__", "the function whose frame says that a module is running")
 # fmt: on
 

@@ -28,6 +28,7 @@ class Product:
         value: what is made of both.
         of_first, of_second: their gradients.
         added: what is added to it, by its name, and by what number it is multiplied.
+        letters: the product as `einsum` spells it, of real numbers; empty if it does not.
     """
 
     first: str
@@ -36,6 +37,7 @@ class Product:
     of_first: Gradient
     of_second: Gradient
     added: tuple[str, str | None] | None = None
+    letters: str = ""
 
     def gradient(self, name: str) -> tuple[str, Gradient] | None:
         """Of one operand: the name of the other one, and the rule. None for what is added."""
@@ -49,25 +51,17 @@ class Product:
         return added if factor is None else added * given[factor]
 
 
-def _matrices(first: str, second: str, added: bool = False) -> Product:
+def _spelled(first: str, second: str, letters: str, added: tuple[str, str | None] | None = None) -> Product:
+    """A product by its letters: in each gradient, result and operand change places."""
+    (a, b), result = letters.partition("->")[0].split(","), letters.partition("->")[2]
     return Product(
         first,
         second,
-        lambda a, b, given: a @ b,
-        lambda g, b, like, given: g @ b.mH,
-        lambda g, a, like, given: a.mH @ g,
-        ("self", "beta") if added else None,
-    )
-
-
-def _matrix_and_vector(first: str, second: str, added: bool = False) -> Product:
-    return Product(
-        first,
-        second,
-        lambda a, b, given: a @ b,
-        lambda g, b, like, given: g.unsqueeze(-1) * b.conj(),
-        lambda g, a, like, given: a.mH @ g,
-        ("self", "beta") if added else None,
+        lambda x, y, given: torch.einsum(letters, x, y),
+        lambda g, y, like, given: torch.einsum(f"{result},{b}->{a}", g, y.conj()),
+        lambda g, x, like, given: torch.einsum(f"{result},{a}->{b}", g, x.conj()),
+        added,
+        letters,
     )
 
 
@@ -88,50 +82,24 @@ def _of_weight(g: Tensor, input: Tensor, like: Tensor, given: Arguments) -> Tens
     return aten.convolution_backward(g, input, like.detach(), None, *numbers, [False, True, False])[1]
 
 
+_ADDED = ("self", "beta")
 PRODUCTS: dict[str, Product] = {
-    "mm": _matrices("self", "mat2"),
-    "bmm": _matrices("self", "mat2"),
-    "addmm": _matrices("mat1", "mat2", added=True),
-    "baddbmm": _matrices("batch1", "batch2", added=True),
-    "addbmm": Product(
-        "batch1",
-        "batch2",
-        lambda a, b, given: (a @ b).sum(0),
-        lambda g, b, like, given: g @ b.mH,
-        lambda g, a, like, given: a.mH @ g,
-        ("self", "beta"),
-    ),
-    "mv": _matrix_and_vector("self", "vec"),
-    "addmv": _matrix_and_vector("mat", "vec", added=True),
-    "addr": Product(
-        "vec1",
-        "vec2",
-        lambda a, b, given: a.unsqueeze(-1) * b,
-        lambda g, b, like, given: g @ b.conj(),
-        lambda g, a, like, given: a.conj() @ g,
-        ("self", "beta"),
-    ),
-    "dot": Product(
-        "self",
-        "tensor",
-        lambda a, b, given: a @ b,
-        lambda g, b, like, given: g * b.conj(),
-        lambda g, a, like, given: g * a.conj(),
-    ),
+    "mm": _spelled("self", "mat2", "ik,kj->ij"),
+    "bmm": _spelled("self", "mat2", "bik,bkj->bij"),
+    "addmm": _spelled("mat1", "mat2", "ik,kj->ij", _ADDED),
+    "baddbmm": _spelled("batch1", "batch2", "bik,bkj->bij", _ADDED),
+    "addbmm": _spelled("batch1", "batch2", "bik,bkj->ij", _ADDED),
+    "mv": _spelled("self", "vec", "ik,k->i"),
+    "addmv": _spelled("mat", "vec", "ik,k->i", _ADDED),
+    "addr": _spelled("vec1", "vec2", "i,j->ij", _ADDED),
+    "dot": _spelled("self", "tensor", "k,k->"),
+    "linear": _spelled("input", "weight", "...k,jk->...j", ("bias", None)),
     "vdot": Product(
         "self",
         "other",
         lambda a, b, given: a.conj() @ b,
         lambda g, b, like, given: g.conj() * b,
         lambda g, a, like, given: g * a,
-    ),
-    "linear": Product(
-        "input",
-        "weight",
-        lambda a, b, given: a @ b.mT,
-        lambda g, b, like, given: g @ b.conj(),
-        lambda g, a, like, given: g.reshape(-1, g.shape[-1]).mT @ a.conj().reshape(-1, a.shape[-1]),
-        ("bias", None),
     ),
     "convolution": Product("input", "weight", _convolved, _of_input, _of_weight, ("bias", None)),
 }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, reduce
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from subgrad.apply.autograd_nodes import laid_out
 from subgrad.apply.operators import Operator
-from subgrad.apply.strong_zero.launch import spared
 from subgrad.apply.strong_zero.products import NORMALISED, PRODUCTS, Product, of_weight
 from subgrad.apply.strong_zero.reach import Entries, Lines, Reach
 from subgrad.apply.strong_zero.table import reaches
@@ -22,6 +21,15 @@ from subgrad.torch_internals.autograd import current_node, saved_operand, top_sa
 MARK = "subgrad.strong_zero"  # of nodes, in what torch keeps beside them: the call
 LARGE = 16384  # entries of a gradient that is not looked at where something smaller shows as much
 Vectors = Sequence["Tensor | None"]  # cotangents, gradients or tangents
+
+
+class ForCuda(Protocol):
+    def __call__(self, called: Called, node: Any, gradients: Vectors, cotangents: Vectors) -> bool:
+        """Take out of gradients, in place, what dead entries contribute; whether it is made for this call."""
+        ...
+
+
+for_cuda: ForCuda | None = None  # offered by `kernels`
 
 
 def without_dead(vector: Tensor, dead: Sequence[Tensor]) -> Tensor:
@@ -87,6 +95,11 @@ class Called:
         return self.op.op.partition(".")[0]
 
     @property
+    def is_scaled(self) -> bool:
+        """Whether a product is multiplied with a number."""
+        return self._kwargs.get("alpha", 1) != 1
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """The operands that the sum of live terms is made of."""
         product = PRODUCTS.get(self.name)
@@ -101,7 +114,10 @@ class Called:
         node = current_node()
         if node is None or node.metadata.get(MARK) is not self:  # as in compiled autograd
             node = None
-        places = _places(self.op)
+        places, cotangent = _places(self.op), cotangents[0]
+        is_on_cuda = cotangent is not None and cotangent.is_cuda
+        if is_on_cuda and for_cuda is not None and for_cuda(self, node, gradients, cotangents):
+            return None
         if not self._are_seen_to_be_right(node, gradients, cotangents):
             for place in places or range(len(gradients)):
                 # To wait for a device takes less than three further products.
@@ -164,10 +180,6 @@ class Called:
         if summed is not None:
             return laid_out(torch.where(gradient.isnan(), summed.to(gradient.dtype), gradient), gradient)
         given = [each for each in cotangents if each is not None]
-        if isinstance(self.reach, Entries) and len(given) == 1:
-            launched = spared(gradient, given[0])
-            if launched is not None:
-                return launched
         return without_dead(gradient, [self._dead_in(each == 0, gradient, name) for each in given])
 
     def _dead_in(self, zero: Tensor, gradient: Tensor, name: str) -> Tensor:
