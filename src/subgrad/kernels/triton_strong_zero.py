@@ -15,7 +15,14 @@ def _wide(x):
     return x if x.dtype == tl.float64 else x.to(tl.float32)
 
 
-@triton.jit
+# Compiled once for each type and use, and not for each shape: numbers matter only where something is nan.
+NUMBERS = (
+    *("size", "second_size", "third_size", "rest", "inner"),
+    *(f"{tensor}{dimension}" for tensor in "cow" for dimension in range(1, 6)),
+)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
 def spare(
     narrow_ptr, wide_ptr, cotangent_ptr, other_ptr, factor_ptr, size, second_size, third_size, rest, inner,
     c1, c2, c3, c4, c5, o1, o2, o3, o4, o5, w1, w2, w3, w4, w5,
@@ -33,11 +40,12 @@ def spare(
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
-    is_nan = tl.zeros([BLOCK], dtype=tl.int1)
-    is_steep = tl.zeros([BLOCK], dtype=tl.int1)
+    is_nan = at < 0
+    is_steep = is_nan
+    has_dead = is_nan
     if SUMS or LINES:
         narrow = tl.load(narrow_ptr + at, mask=inside, other=0.0)
-        is_nan = narrow != narrow
+        is_nan = _wide(narrow) != _wide(narrow)
     if SPREADS or DIVIDES:
         factor = _wide(tl.load(factor_ptr + at, mask=inside, other=1.0))
     if SPREADS:
@@ -51,9 +59,8 @@ def spare(
         others = other_ptr + first * o1 + second * o2 + third * o3
         wides = wide_ptr + first * w1 + second * w2 + third * w3
         total = tl.zeros([BLOCK], dtype=tl.float64 if cotangent_ptr.dtype.element_ty == tl.float64 else tl.float32)
-        has_dead = tl.zeros([BLOCK], dtype=tl.int1)
         is_asked = is_nan | is_steep
-        place = tl.zeros([], dtype=tl.int64)
+        place = tl.program_id(0).to(tl.int64) * 0
         while (place < rest) & (tl.max(is_asked.to(tl.int32), axis=0) > 0):
             outer, last = place // inner, place % inner
             cotangent = _wide(tl.load(cotangents + outer * c4 + last * c5, mask=is_asked, other=1.0))
