@@ -264,13 +264,7 @@ def is_dense(tensor: Tensor) -> bool:
 
 def anchor(x: Tensor) -> Tensor:
     """An empty tensor that depends on an operand: with it second derivatives are zeros, not missing."""
-    return x.index_select(0, _no_index(x.device)) if x.ndim else x.repeat(0)
-
-
-@cache
-def _no_index(device: torch.device) -> Tensor:
-    with torch.inference_mode(False):
-        return torch.empty(0, dtype=torch.long, device=device)
+    return x.repeat((0,) * (x.ndim or 1))
 
 
 class _Packed(Gate):
