@@ -21,12 +21,34 @@ from pathlib import Path
 from typing import Any
 
 COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
+MODULE = """
+import os, runpy, sys
+
+_, module, folder, *sys.argv[1:] = sys.argv
+os.chdir(folder)
+sys.path[0] = folder
+runpy.run_module(module, None, "__main__", True)
+"""
+
+
+def run_module(
+    module: str, *arguments: str, cwd: Path, warn: str = "default", **others: Any
+) -> subprocess.CompletedProcess[str]:
+    """What ``python -m`` does in a folder, in a process that need not import torch again."""
+    return run_fresh(MODULE, module, str(cwd), *arguments, warn=warn, **others)
 
 
 def run_fresh(
-    program: str, *arguments: str, imported: tuple[str, ...] = ("torch",), warn: str = "ignore", **environment: str
+    program: str,
+    *arguments: str,
+    imported: tuple[str, ...] = ("torch",),
+    warn: str = "ignore",
+    **environment: str | None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program where these modules are imported and nothing else is; ``warn`` is what follows ``python -W``."""
+    """Run a program where these modules are imported and nothing else is.
+
+    ``warn`` is what follows ``python -W``; variables of the environment that are None are unset.
+    """
     server = _server(imported)
     assert server.stdin is not None
     assert server.stdout is not None
@@ -34,7 +56,7 @@ def run_fresh(
         request = {
             "program": program,
             "arguments": ["-c", *arguments],
-            "environment": {**os.environ, **environment},
+            "environment": {name: value for name, value in {**os.environ, **environment}.items() if value is not None},
             "warn": warn,
             "folder": folder,
         }
