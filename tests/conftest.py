@@ -25,7 +25,6 @@ import torch
 
 import subgrad
 
-
 # What is imported and collected stays until the end: it is looked through neither while it grows nor after each test.
 gc.disable()
 

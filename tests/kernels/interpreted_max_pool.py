@@ -6,8 +6,6 @@ would be computed by the very same kernels.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from kernels.calls import assert_same_bits, cotangent
