@@ -13,6 +13,7 @@ Exits with an error if anything came out otherwise.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 import time
@@ -141,6 +142,7 @@ def main() -> int:
     without = partial(left_out, quick=asked.quick, compiles=asked.compile)
     if not asked.entries:
         print(f"no case calls: {', '.join(uncalled(cases))}")
+    gc.freeze()  # the database and the cases stay: they are not looked through again and again
     before, wrong = steady(cases, without), 0
     for stages in [list(STAGES)] if asked.quick else [[stage] for stage in STAGES]:
         for stage in stages:

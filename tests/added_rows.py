@@ -15,10 +15,11 @@ from subgrad.kinks.samples import CALLS, DEVICES
 def taken_out_again() -> Iterator[None]:
     tables: tuple[dict[str, Any], ...] = (USER_NAMES, CALLS, DEVICES)
     kinks, kept = KINKS._kinks, [(each, dict(each)) for each in tables]
+    by_name = {name: [*each] for name, each in KINKS._by_name.items()}
     try:
         yield
     finally:
-        KINKS._kinks = kinks
+        KINKS._kinks, KINKS._by_name = kinks, by_name
         for each, before in kept:
             each.clear()
             each.update(before)

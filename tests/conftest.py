@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,14 @@ import tested
 import torch
 
 import subgrad
+
+# What is imported and collected stays until the end: it is looked through neither while it grows nor after each test.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
 import sys
 from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fresh import run_fresh
 
 import subgrad
 
@@ -194,9 +193,8 @@ print(json.dumps(dict(seconds=seconds, added=added, modules=sorted(sys.modules),
 
 def fresh_import() -> dict[str, Any]:
     """What ``import subgrad`` does in a new process, on top of ``import torch``."""
-    # With its bytecode kept from one time to the next, as of every installed package.
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": ""}
-    done = subprocess.run([sys.executable, "-c", MEASURE], env=environment, capture_output=True, text=True, check=True)
+    done = run_fresh(MEASURE)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

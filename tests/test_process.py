@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -265,3 +268,27 @@ def test_what_a_program_warns_of_reaches_the_user() -> None:
         subgrad.grad(program)(torch.zeros(2))
     with pytest.warns(UserWarning, match="of the program"), subgrad.audit():
         program(torch.zeros(2, requires_grad=True))
+
+
+# The end.
+
+USED = """
+import torch, subgrad
+x = torch.tensor([0.0, 1.0], requires_grad=True)
+for convention in ("min-norm", "mean"):
+    with subgrad.use(convention):
+        torch.relu(x).sum().backward()
+        torch.compile(torch.relu, backend="aot_eager")(x).sum().backward()
+        torch.nn.functional.max_pool1d(x[None], 2).sum().backward()
+subgrad.grad(torch.abs)(torch.tensor(0.0))
+with subgrad.audit(compare=["left", "right"], every=1):
+    torch.relu(x).sum().backward()
+"""
+
+
+def test_a_process_ends_as_any_when_it_has_used_all_of_it() -> None:
+    """A new interpreter, whose modules are taken down in the end."""
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "ignore", "-c", USED]
+    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

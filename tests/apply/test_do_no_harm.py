@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -124,16 +125,19 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "every second": lambda x: x.repeat_interleave(2, dim=-1)[..., ::2] if x.ndim else x,
     "expanded": lambda x: x[:1].expand_as(x) if x.ndim and len(x) else x,
 }
+NAMES_OF_LAYOUTS = st.sampled_from(list(LAYOUTS))
+WRITABLE = st.sampled_from([layout for name, layout in LAYOUTS.items() if name != "expanded"])
 SHAPES = ((), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 2, 3))
 BROADCAST = (((4,), (3, 4)), ((3, 1), (1, 4)), ((), (5,)), ((2, 3), (2, 3)), ((0,), (1,)), ((3, 4), ()))
 
 
+@cache  # what is made anew is checked anew, for every example
 def tensors(shape: tuple[int, ...], dtype: torch.dtype, pool: tuple[float, ...]) -> st.SearchStrategy[Tensor]:
     """Tensors of some layout with entries at the places, beside them, special, and ordinary."""
     entry = st.sampled_from([*pool, *SPECIAL]) | st.floats(-10, 10, width=16)
     count = torch.Size(shape).numel()
     made = st.lists(entry, min_size=count, max_size=count).map(lambda e: torch.tensor(e, dtype=dtype).reshape(shape))
-    return st.builds(lambda tensor, layout: LAYOUTS[layout](tensor), made, st.sampled_from(list(LAYOUTS)))
+    return st.builds(lambda tensor, layout: LAYOUTS[layout](tensor), made, NAMES_OF_LAYOUTS)
 
 
 def cotangents(like: Tensor) -> Tensor:
@@ -209,7 +213,7 @@ def hits_of(corners: Corners, x: Tensor, convention: str) -> tuple[list[tuple[Te
 def test_functions_with_corners(corners: Corners, data: Any) -> None:
     x = data.draw(inputs_of(corners))
     # Torch's own gradient depends on layouts, the cotangent's too, at nan and in the last bit of elu.
-    cotangent = LAYOUTS[data.draw(st.sampled_from(list(LAYOUTS)))](cotangents(x))
+    cotangent = LAYOUTS[data.draw(NAMES_OF_LAYOUTS)](cotangents(x))
     plain_input = leaf(x)
     plain = corners.function(plain_input)
     (native,) = torch.autograd.grad(plain, plain_input, cotangent)
@@ -229,8 +233,8 @@ def test_functions_with_corners(corners: Corners, data: Any) -> None:
 @given(data=st.data())
 def test_functions_with_corners_in_place(corners: Corners, data: Any) -> None:
     x = data.draw(inputs_of(corners))
-    cotangent = LAYOUTS[data.draw(st.sampled_from(list(LAYOUTS)))](cotangents(x))
-    writable = data.draw(st.sampled_from([layout for name, layout in LAYOUTS.items() if name != "expanded"]))
+    cotangent = LAYOUTS[data.draw(NAMES_OF_LAYOUTS)](cotangents(x))
+    writable = data.draw(WRITABLE)
 
     def written() -> tuple[Tensor, Tensor]:
         start = leaf(x.clone())

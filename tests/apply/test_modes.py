@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import oracle
@@ -87,27 +88,35 @@ def refusal_of(attempt: Callable[..., object], *args: object) -> str:
 # The modes, against reverse mode on whole samples: hits of every kink, and entries beside them.
 
 
-def reverse_and(mode: Callable[[Function, list[Tensor], Tensor], list[Tensor]], op: str, convention: str) -> None:
-    refusals = []
+def cases(op: str) -> Iterator[tuple[dict[str, Any], Function, list[Tensor], Tensor]]:
+    """Each sample, as a function of what is differentiated, and a cotangent."""
     for call in samples(op):
-        if call.get("training"):
-            continue  # the slopes are drawn anew in each call
-        names = differentiable(call)
-        function, inputs = function_of(op, call, names), [call[name] for name in names]
-        cotangent = cotangent_like(inputs[0])
-        refusals.append(refusal_of(mode, function, inputs, cotangent))
-        if refusals[-1]:
+        if not call.get("training"):  # there the slopes are drawn anew in each call
+            names = differentiable(call)
+            inputs = [call[name] for name in names]
+            yield call, function_of(op, call, names), inputs, cotangent_like(inputs[0])
+
+
+@cache
+def refusals(mode: Callable[..., object], op: str) -> tuple[str, ...]:
+    """Of plain torch, for each sample: asked once for all conventions."""
+    return tuple(refusal_of(mode, *case) for _, *case in cases(op))
+
+
+def reverse_and(mode: Callable[[Function, list[Tensor], Tensor], list[Tensor]], op: str, convention: str) -> None:
+    for (_, function, inputs, cotangent), refusal in zip(cases(op), refusals(mode, op), strict=True):
+        if refusal:
             continue
         with subgrad.use(convention):
             expected = gradients(function, inputs, cotangent)
             torch.testing.assert_close(mode(function, inputs, cotangent), expected, rtol=1e-14, atol=0, equal_nan=True)
-    skip_if_all(refusals)
+    skip_if_all(refusals(mode, op))
 
 
-def skip_if_all(refusals: list[str]) -> None:
+def skip_if_all(refused: Sequence[str]) -> None:
     """Where torch refuses every sample there was nothing to check."""
-    if refusals and all(refusals):
-        pytest.skip(refusals[0])
+    if refused and all(refused):
+        pytest.skip(refused[0])
 
 
 def by_func_grad(function: Function, inputs: list[Tensor], cotangent: Tensor) -> list[Tensor]:
@@ -194,27 +203,29 @@ def diagonals(matrices: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     return [[matrix.diagonal() for matrix in row] for row in matrices]
 
 
+def square_of(function: Function, weights: Tensor) -> Function:
+    return lambda *args: (function(*args) ** 2 * weights).sum()
+
+
+@cache
+def refusals_of_second_derivatives(op: str) -> tuple[str, ...]:
+    found = []
+    for _, function, inputs, weights in cases(op):
+        square = square_of(function, weights)
+        found.append(refusal_of(hessian(square, argnums=tuple(range(len(inputs)))), *inputs))
+        if not found[-1] and any(entry.isnan().any() for row in twice(function, inputs, weights) for entry in row):
+            found[-1] = "torch itself: a second derivative is nan"  # copysign at 0, logit beyond its bounds
+    return tuple(found)
+
+
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("op", KINKS.entrywise)
 def test_second_derivatives_follow_from_the_same_element_in_every_order(op: str, convention: str) -> None:
-    refusals = []
-    for call in samples(op):
-        if call.get("training"):
+    refused = refusals_of_second_derivatives(op)
+    for (call, function, inputs, weights), refusal in zip(cases(op), refused, strict=True):
+        if refusal:
             continue
-        names = differentiable(call)
-        function, inputs = function_of(op, call, names), [call[name] for name in names]
-        weights = cotangent_like(inputs[0])
-        every = tuple(range(len(inputs)))
-
-        def square(*args: Tensor, function: Function = function, weights: Tensor = weights) -> Tensor:
-            return (function(*args) ** 2 * weights).sum()
-
-        refusals.append(refusal_of(hessian(square, argnums=every), *inputs))
-        if refusals[-1]:
-            continue
-        if any(entry.isnan().any() for row in twice(function, inputs, weights) for entry in row):
-            refusals[-1] = "torch itself: a second derivative is nan"  # copysign at 0, logit beyond its bounds
-            continue
+        square, every = square_of(function, weights), tuple(range(len(inputs)))
         with subgrad.use(convention):
             expected = twice(function, inputs, weights)
             slopes = gradients(function, inputs, torch.ones_like(weights))
@@ -231,4 +242,4 @@ def test_second_derivatives_follow_from_the_same_element_in_every_order(op: str,
                 hits = kink.hits(call)
                 for row, wanted in zip(expected, bent, strict=True):
                     torch.testing.assert_close([each[hits] for each in row], [each[hits] for each in wanted])
-    skip_if_all(refusals)
+    skip_if_all(refused)

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -151,8 +152,26 @@ class Probe:
         """Of the element, of the derivative in a direction, and of the gradient once the program is known."""
         return _said(self._element), _said(self._derivative), _said(self._known)
 
+    @cached_property
+    def found(self) -> subgrad.clarke.Element:
+        return subgrad.element(self.function, seed=len(self.name), tol=self.tol)(self.point)
+
+    @cached_property
+    def value(self) -> Callable[[Sequence[float]], float]:
+        """What is true, kept for each point: several gradients are held against the same values."""
+        assert self.program is not None
+        of_program, known = self.program.value, dict[tuple[float, ...], float]()
+
+        def value(point: Sequence[float]) -> float:
+            at = tuple(point)
+            if at not in known:
+                known[at] = of_program(point)
+            return known[at]
+
+        return value
+
     def _element(self) -> list[float]:
-        found = subgrad.element(self.function, seed=len(self.name), tol=self.tol)(self.point)
+        found = self.found
         return [*found.gradient.flatten().tolist(), found.slope, found.product, float(found.extrapolated)]
 
     def _known(self) -> list[float]:
@@ -284,12 +303,12 @@ def is_wrong(probe: Probe, which: int, now: Said) -> bool:
     """Whether what was said, which is no refusal, is sharply contradicted by the values."""
     if probe.program is None:
         return which == 1 or _case_is_missed(probe)
-    value, x = probe.program.value, list(probe.program.point)
+    value, x = probe.value, list(probe.program.point)
     if which == 1:
         v = [float(each) for each in probe.direction[: len(x)]]
         doubts = [doubt_of_slope(value, x, v, now[1])]
     else:
-        found = subgrad.element(probe.function, seed=len(probe.name), tol=probe.tol)(probe.point)
+        found = probe.found
         v = found.direction.flatten().tolist()
         gradient = found.gradient.flatten().tolist() if which == 0 else now[1:]
         slope = found.slope if which == 0 else sum(a * b for a, b in zip(gradient, v, strict=True))

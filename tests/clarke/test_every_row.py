@@ -116,6 +116,7 @@ def test_rows_that_are_added_for_two_operands_lead_to_the_slope_of_both() -> Non
     with taken_out_again():
         subgrad.add_operator(subgrad.Kink("rows::larger_of_two", "self == y", subgrad.Ties.largest("self", "y")))
         found = subgrad.element(program, tol=1e-9)(x * 0)
+    assert "larger_of_two" not in subgrad.kinks.names
     further = float(program(found.direction))  # it is as long as its argument
     assert found.slope == pytest.approx(further)
     assert found.product == pytest.approx(further)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from fresh import run_fresh
+from fresh import run_fresh, run_module
 
 import subgrad
 import subgrad.survey
@@ -35,9 +35,7 @@ def python(*arguments: str, cwd: Path | None = None) -> Done:
 
 
 def command(*arguments: str, cwd: Path | None = None) -> Done:
-    """What `python -m subgrad` does, in a process that need not import torch again."""
-    program = f"import os, runpy; os.chdir({str(cwd or '.')!r}); runpy.run_module('subgrad', None, '__main__', True)"
-    return run_fresh(program, *arguments, warn="default")
+    return run_module("subgrad", *arguments, cwd=cwd or Path.cwd())
 
 
 def refuse(constant: str) -> None:
@@ -99,8 +97,11 @@ class TestSurvey:
 
 
 SHORT = """
+import os
 import sys
 import subgrad.survey
+
+os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_NOCTTY), 2)
 
 first = next(subgrad.survey.places())
 subgrad.survey.places = lambda: [first]
@@ -114,15 +115,7 @@ sys.exit(main(["survey"]))
 def on_a_terminal() -> tuple[str, str]:
     """What a survey of one place writes to a pipe, and to the terminal where its errors go."""
     ours, its = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1]), "TERM": "xterm"}
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", SHORT],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=its,
-        text=True,
-    ) as process:
-        output, _ = process.communicate(timeout=300)
+    output = run_fresh(SHORT, os.ttyname(its), TERM="xterm").stdout
     os.close(its)
     shown = b""
     with contextlib.suppress(OSError):  # the end of what a terminal has to say
@@ -272,7 +265,7 @@ ENDINGS = {
 def ending(request: pytest.FixtureRequest, folder: Path) -> Ending:
     source, expected = ENDINGS[request.param]
     (folder / "ending.py").write_text(source)
-    return Ending(expected, python("ending.py", cwd=folder), python("-m", "subgrad", "run", "ending.py", cwd=folder))
+    return Ending(expected, python("ending.py", cwd=folder), command("run", "ending.py", cwd=folder))
 
 
 class TestRunEnds:
@@ -281,6 +274,12 @@ class TestRunEnds:
 
     def test_with_the_words_that_python_says(self, ending: Ending) -> None:
         assert (ending.run.stdout, ending.run.stderr) == (ending.plain.stdout, ending.plain.stderr)
+
+    def test_in_a_new_interpreter_as_well(self, folder: Path) -> None:
+        source, expected = ENDINGS["exception"]
+        (folder / "ending.py").write_text(source)
+        plain, run = python("ending.py", cwd=folder), python("-m", "subgrad", "run", "ending.py", cwd=folder)
+        assert (run.returncode, run.stdout, run.stderr) == (expected, plain.stdout, plain.stderr)
 
 
 REFUSED = {

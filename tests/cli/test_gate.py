@@ -17,9 +17,9 @@ from urllib.parse import unquote, urlparse
 import jsonschema
 import pydantic
 import pytest
+from fresh import run_module
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema as Sarif
 
-import subgrad
 from subgrad.cli import main
 
 MODEL = """
@@ -103,9 +103,7 @@ def test_one_entry_that_changes_its_sign_is_counted_as_one(folder: Path, capsys:
 
 
 def test_the_process_ends_with_that_exit_code(folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": ""}
-    command = [sys.executable, "-m", "subgrad", "audit", "--fail-on-change", "train.py", "7"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    done = run_module("subgrad", "audit", "--fail-on-change", "train.py", "7", cwd=folder)
     assert (done.returncode, "subgrad: exit code 3: " in done.stderr) == (3, True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -11,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fresh import run_module
 from ruamel.yaml import YAML
-
-import subgrad
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ci.md").read_text()
 (WORKFLOW,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -68,10 +66,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(subgrad.__file__).parents[1]), "GITHUB_WORKSPACE": str(folder)}
-    environment["PYTHONDONTWRITEBYTECODE"] = ""  # importing torch takes longer than all the rest
-    words = [sys.executable, "-W", "ignore", "-m", *shlex.split(command)]
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    return run_module(*shlex.split(command), cwd=folder, warn="ignore", GITHUB_WORKSPACE=str(folder))
 
 
 def test_its_commands_pass_on_a_repository_whose_lines_are_known(repository: Path) -> None:

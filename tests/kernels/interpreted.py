@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from kernels.calls import assert_same_bits, cotangent
+from kernels.interpreter import launch_of
 from torch import Tensor
 
 import subgrad
@@ -31,11 +32,7 @@ CALLS: dict[str, dict[str, Any]] = {  # of which torch has the same values on CP
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_launch, "launch", launch)
-
-
-def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any, warps: int) -> None:
-    getattr(kernels, name)[programs,](*tensors, *numbers, *constants)
+    monkeypatch.setattr(triton_launch, "launch", launch_of(kernels))
 
 
 def inputs(size: int, dtype: torch.dtype) -> Tensor:

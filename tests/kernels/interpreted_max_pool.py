@@ -6,11 +6,10 @@ would be computed by the very same kernels.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from kernels.calls import assert_same_bits, cotangent
+from kernels.interpreter import launch_of
 from kernels.windows import ALL_POOLINGS, LARGE, LAYOUTS, arguments_of, input_of, pooled_with_indices
 from torch import Tensor
 
@@ -34,12 +33,13 @@ MORE_THAN_A_PROGRAM = {torch.contiguous_format: (3, 5, 21, 25), torch.channels_l
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_launch, "launch", launch)
+    monkeypatch.setattr(triton_launch, "launch", launch_of(kernels))
     monkeypatch.setattr(max_pool, "_is_by_loops", lambda x: False)
 
 
-def launch(name: str, programs: int, tensors: Any, numbers: Any, constants: Any, warps: int) -> None:
-    getattr(kernels, name)[programs,](*tensors, *numbers, *constants)
+def few_planes(name: str, dtype: torch.dtype, layout: str, tied: bool = True) -> Tensor:
+    """Contiguous planes are taken one by one, whatever they belong to: two of them, which hold what is special."""
+    return input_of(name, dtype, "cpu", layout, tied, planes=(1, 2) if layout == "contiguous" else (2, 3))
 
 
 def shared(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
@@ -57,7 +57,7 @@ def by_the_plain_rule(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(("name", "layout", "dtype"), CASES, ids=str)
 def test_gradients_are_those_of_the_plain_rule(name: str, layout: str, dtype: torch.dtype) -> None:
-    x = input_of(name, dtype, "cpu", layout).requires_grad_()
+    x = few_planes(name, dtype, layout).requires_grad_()
     values, indices = shared(x, name)
     wanted, chosen = by_the_plain_rule(x, name)
     assert_same_bits(values, wanted)
@@ -77,7 +77,7 @@ def test_gradients_are_those_of_the_plain_rule(name: str, layout: str, dtype: to
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", FEW)
 def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
-    x = input_of(name, torch.float32, "cpu", layout, tied=False).requires_grad_()
+    x = few_planes(name, torch.float32, layout, tied=False).requires_grad_()
     (values, indices), (wanted, chosen) = shared(x, name), pooled_with_indices(x, name)
     assert_same_bits(values, wanted)
     assert torch.equal(indices, chosen)
@@ -88,7 +88,7 @@ def test_windows_without_ties_are_torchs_own(name: str, layout: str) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_long_lines_are_as_short_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Largest entries, their places and their numbers, of both zeros and of nan too."""
-    x = input_of(name, torch.float32, "cpu", "contiguous")
+    x = few_planes(name, torch.float32, "contiguous")
     found = []
     for length in (64, 0):
         monkeypatch.setattr(max_pool, "LONG", length)
@@ -103,7 +103,7 @@ def test_long_lines_are_as_short_ones(name: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ["side by side", "overlapping", "spread out", "adaptive", *LARGE])
 def test_second_derivatives_are_those_of_the_plain_rule(name: str) -> None:
-    x = input_of(name, torch.float64, "cpu", "contiguous").nan_to_num(0.25).requires_grad_()
+    x = few_planes(name, torch.float64, "contiguous").nan_to_num(0.25).requires_grad_()
     found, _ = shared(x, name)
     plain, _ = by_the_plain_rule(x, name)
     v = cotangent(plain).nan_to_num(0.25, 1.0, -1.0).requires_grad_()
@@ -119,7 +119,7 @@ def test_second_derivatives_are_those_of_the_plain_rule(name: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ALL_POOLINGS)
 def test_tied_windows_are_known(name: str, layout: str) -> None:
-    x, arguments = input_of(name, torch.float32, "cpu", layout), arguments_of(name)
+    x, arguments = few_planes(name, torch.float32, layout), arguments_of(name)
     geometry = max_pool.geometry_of(x, arguments)
     assert geometry is not None
     windows = of_call(adaptive if "output_size" in arguments else regular, {"self": x, **arguments})
@@ -128,7 +128,7 @@ def test_tied_windows_are_known(name: str, layout: str) -> None:
 
 
 def test_cotangents_may_be_batched() -> None:
-    x = input_of("overlapping", torch.float64, "cpu", "contiguous").requires_grad_()
+    x = few_planes("overlapping", torch.float64, "contiguous").requires_grad_()
     found, _ = shared(x, "overlapping")
     several = torch.randn(3, *found.shape, dtype=torch.float64)
     (batched,) = torch.autograd.grad(found, x, several, is_grads_batched=True, retain_graph=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from fresh import run_module
 
 
 def run_apart(file: str, *arguments: str, **environment: str) -> None:
     """Run the tests in a file beside this one."""
-    tests = Path(__file__).with_name(file)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, str(tests)]
-    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
-    done = subprocess.run(command, env=surroundings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    tests = str(Path(__file__).with_name(file))
+    done = run_module("pytest", "-q", "-p", "no:cacheprovider", *arguments, tests, cwd=Path.cwd(), **environment)
+    assert done.returncode == 0, done.stdout + done.stderr

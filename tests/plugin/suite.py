@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))},
-    "OMP_NUM_THREADS": "1",
-    "PYTHONDONTWRITEBYTECODE": "",  # importing torch takes longer than all the rest
-}
+from fresh import run_module
 
 
 @dataclass(frozen=True)
@@ -38,9 +32,11 @@ class Run:
         return lines[begin + 1 : end]
 
 
-def run(folder: Path, *options: str) -> Run:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "--rootdir", ".", *options]
-    done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+def run(folder: Path, *options: str, imported: tuple[str, ...] = ("torch",)) -> Run:
+    """In a process where nothing but these modules is imported, and of nothing in which this one runs is known."""
+    around = {name: None for name in os.environ if name.startswith(("PYTEST", "COV_"))}
+    options = ("-p", "no:cacheprovider", "-W", "ignore", "--rootdir", ".", *options)
+    done = run_module("pytest", *options, cwd=folder, imported=imported, **around, OMP_NUM_THREADS="1")
     return Run(done.returncode, done.stdout, done.stderr)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plugin.suite import KINKED, Run, run
@@ -162,14 +163,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def of(folder: Path, text: str, *options: str) -> Run:
+def of(folder: Path, text: str, *options: str, **others: Any) -> Run:
     (folder / "test_suite.py").write_text(text)
-    return run(folder, *options)
+    return run(folder, *options, **others)
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "1"), ("-p", "no:subgrad", "-n", "1")])
 def test_without_an_option_nothing_is_imported(folder: Path, options: tuple[str, ...]) -> None:
-    assert of(folder, BARE, *options).outcomes == {"passed": 1}
+    assert of(folder, BARE, *options, imported=()).outcomes == {"passed": 1}
 
 
 def test_without_the_plugin_its_options_and_its_marker_are_unknown(folder: Path) -> None:

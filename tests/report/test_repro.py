@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from functools import cache
 
 import pytest
 import torch
+from fresh import run_fresh
 
 import subgrad
 from subgrad.cli import main
@@ -44,7 +43,7 @@ RUN = """
 import contextlib, io, json, sys
 
 printed = {}
-for code in json.load(sys.stdin):
+for code in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(code, {})
     printed[code] = output.getvalue()
@@ -57,8 +56,8 @@ print(json.dumps(printed))
 def alone() -> dict[str, str]:
     """What the programs of all reports print in a process that has never heard of us."""
     programs = [code for op in OVERLOADS for code, _, _ in CODE.findall(reported(op))]
-    command = [sys.executable, "-W", "ignore", "-c", RUN]
-    done = subprocess.run(command, input=json.dumps(programs), stdout=subprocess.PIPE, text=True, check=True)
+    done = run_fresh(RUN, json.dumps(programs))
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

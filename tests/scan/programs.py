@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
@@ -15,6 +16,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 Point = tuple[torch.Tensor, ...]
 
 SEED = 0
+DATABASE_SEED = 1234  # torch's own
 LARGE = 5_000  # entries of all inputs together: a larger sample shows nothing that a small one does not
 LARGEST = {"nn.functional.ctc_loss": 20_000, "slice_scatter": 20_000}  # have no small samples
 
@@ -111,8 +113,7 @@ def entries() -> dict[str, Any]:
 
 def programs(name: str, limit: int) -> list[Program]:
     """At most ``limit`` samples of an entry, chosen so that as many values of their parameters as possible occur."""
-    random.seed(SEED)
-    torch.manual_seed(SEED)
+    _seed(SEED)
     smallest: dict[frozenset[str], Program] = {}
     for program in _all(entries()[name]):
         key = _parameters(program)
@@ -128,11 +129,29 @@ def programs(name: str, limit: int) -> list[Program]:
 
 
 def _all(entry: Any) -> Iterator[Program]:
-    for sample in entry.sample_inputs("cpu", torch.float64, requires_grad=True):
+    for sample in _samples(entry):
         leaves, structure = tree_flatten((sample.input, sample.args, sample.kwargs))
         moving = tuple(index for index, leaf in enumerate(leaves) if _moves(leaf))
         if 0 < sum(leaves[index].numel() for index in moving) <= LARGEST.get(entry.full_name, LARGE):
             yield Program(entry, sample, tuple(leaves), structure, moving)
+
+
+def _samples(entry: Any) -> Iterator[Any]:
+    """Those of ``sample_inputs``, which reads the whole stack for every one to know which test it is in."""
+    drawn = iter(entry.sample_inputs_func(entry, "cpu", torch.float64, requires_grad=True))
+    while True:
+        _seed(DATABASE_SEED)  # as torch: each sample is drawn afresh
+        try:
+            sample = next(drawn)
+        except StopIteration:
+            return
+        yield sample
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
 
 
 def _moves(leaf: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -259,24 +259,27 @@ def cover_what_goes_past_kernels() -> None:
 
 def _is_lacking(convention: Convention) -> bool:
     """Whether a convention needs kernels that are not registered yet."""
-    every = [(op, key) for op in OPERATORS for key in KEYS]
-    every += [(op, key) for op, kept in ADDED.items() for key in kept]
-    return any((key, op.op) not in registered.forms for op, key in every if _is_needed(op, key, convention))
+    for op, every in (dict.fromkeys(OPERATORS, KEYS) | ADDED).items():
+        keys = [key for key in every if (key, op.op) not in registered.forms]
+        if keys and _is_needed(op, keys, convention):
+            return True
+    return False
 
 
-def _is_needed(op: Operator, key: str, convention: Convention | None) -> bool:
+def _is_needed(op: Operator, keys: Iterable[str], convention: Convention | None) -> bool:
     """Whether a convention may take what torch does not, or there is a faster way to the same."""
     if convention is None:
         return op.op not in SLOPES or op.op in REPAIRS
     if may_change(op, convention) or (convention.strong_zero and op.op in reaches()):
         return True
-    return convention.chooses and not op.is_joint and executors.gain(op.op, key)  # pooling gains where ties share
+    # Pooling, which is joint, gains where ties share.
+    return convention.chooses and not op.is_joint and any(executors.gain(op.op, key) for key in keys)
 
 
 def _register(key: str, convention: Convention | None) -> None:
     for op in (*OPERATORS, *ADDED):
         is_new = (key, op.op) not in registered.forms and op.op in registered.originals[key]
-        if is_new and _is_needed(op, key, convention):
+        if is_new and _is_needed(op, (key,), convention):
             _register_operator(op, key)
 
 
@@ -352,7 +355,7 @@ def _learned(needs: Needs, op: Operator, key: str, convention: Convention) -> tu
     """Whether a convention needs a kernel; remembered by the kernel from then on."""
     if len(needs) >= MOST:
         needs.clear()
-    return needs.setdefault(id(convention), (_is_needed(op, key, convention), convention))
+    return needs.setdefault(id(convention), (_is_needed(op, (key,), convention), convention))
 
 
 def _kernel_without_indices(op: Operator, form: str, key: str) -> Callable[..., Any]:

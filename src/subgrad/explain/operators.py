@@ -130,7 +130,7 @@ def _composite(name: str, calls: Iterable[str]) -> Composite:
 
 def _operator(name: str) -> Operator:
     kinks = KINKS[name]
-    found = [place for place in places() if place.kink in kinks]
+    found = [place for place in places({kink.op for kink in kinks}) if place.kink in kinks]
     by_kink = {kink: [place for place in found if place.kink is kink] for kink in kinks}
     rows = [_row(each) for kink, each in by_kink.items() if each and not isinstance(kink.set, Jump)]
     jumps = [_jump(kink) for kink in kinks if isinstance(kink.set, Jump)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,10 +98,11 @@ class JointCall:
         }
 
 
-def joint_calls(dtype: torch.dtype = torch.float64) -> Iterator[JointCall]:
-    """Every kink and jump that is not entry by entry, at every sample that meets it."""
+def joint_calls(dtype: torch.dtype = torch.float64, overloads: Container[str] | None = None) -> Iterator[JointCall]:
+    """Every kink and jump that is not entry by entry, at every sample that meets it; or those of some overloads."""
+    entrywise = KINKS.entrywise
     for kink in KINKS:
-        if kink.op not in KINKS.entrywise:
+        if kink.op not in entrywise and (overloads is None or kink.op in overloads):
             for call in samples(kink.op, dtype):
                 if kink.applies(call) and bool(kink.hits(call).any()):
                     yield JointCall(kink, call)

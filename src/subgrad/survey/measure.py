@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,15 +66,15 @@ class Place:
             return _linear(JointCall(self.kink, self.call).reverse)
 
 
-def places() -> Iterator[Place]:
-    """Where the survey measures: every kink at every sample that meets it."""
-    for op in KINKS.entrywise:
+def places(overloads: Container[str] | None = None) -> Iterator[Place]:
+    """Where the survey measures: every kink, or those of some overloads, at every sample that meets it."""
+    for op in [op for op in KINKS.entrywise if overloads is None or op in overloads]:
         for call in samples(op, steep=True):
             for kink in KINKS.of_overload(op):
                 if kink.applies(call) and kink.hits(call).any():
                     for differentiated in _differentiated(kink):
                         yield Place(kink, _at_first_hit(kink, call), differentiated)
-    for joint in joint_calls():
+    for joint in joint_calls(overloads=overloads):
         yield Place(joint.kink, dict(joint.call), joint.names)
 
 
@@ -204,7 +204,7 @@ def _measure(mode: Mode, op: str, call: dict[str, Any], differentiated: tuple[st
 
 def reverse_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ...], cotangent: float) -> list[float]:
     """The gradients of a call for all its differentiated arguments at once."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # of the CPU alone
     leaves = {name: call[name].clone().requires_grad_() for name in differentiated}
     out = call_by_name(op, {**call, **leaves})
     # Given as an argument, the cotangent would have torch import its symbolic shapes, which takes a second.
@@ -216,7 +216,7 @@ def forward_mode(op: str, call: Mapping[str, Any], differentiated: tuple[str, ..
     """The tangents of a call along each argument alone; the others carry zeros, so that they count as well."""
     tangents = []
     for along in differentiated:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         with forward_ad.dual_level():
             duals = {
                 name: forward_ad.make_dual(call[name], torch.full_like(call[name], tangent if name == along else 0.0))
