@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import hypot, inf, isfinite, isnan
+from math import hypot, inf, isfinite, isinf, isnan
 from typing import Any
 
 import torch
@@ -349,7 +349,7 @@ def check_value(value: Tensor, reached: Tensor, current: Decide, program: Progra
     eps = torch.finfo(value.dtype).eps
     if one == other or not isfinite(one):
         return
-    if abs(other - one) <= 64 * eps * (abs(one) + abs(other)) + eps**0.5 * abs(slope):
+    if abs(other - one) <= 64 * eps * (abs(one) + abs(other)) + eps**0.5 * abs(slope) < inf:
         return
     # What is taken for tied is not: values move by the tolerance times slopes that nobody knows.
     is_about_equal = abs(other - one) <= max(eps, current.tol) ** 0.5 * (1 + abs(one))
@@ -361,7 +361,7 @@ def check_value(value: Tensor, reached: Tensor, current: Decide, program: Progra
             f"The program at {program.line} does not return the same when it is run again: {one:.6g}, then {other:.6g}."
         )
     further = float(program.moved(ahead, eps**0.75, wide=False))
-    if abs(further - one) > abs(other - one) / 2 or current.tol:
+    if abs(further - one) > abs(other - one) / 2 or further == other or current.tol:
         raise jumps(one, other, answered)
     if not is_about_equal:
         raise Refused(f"The program at {program.line} is {one:.6g}, and {other:.6g} on the branches that rules take.")
@@ -376,7 +376,8 @@ def check_reaches(program: Program, ahead: Vector, value: Tensor, slope: float, 
     if gap > blur + 8 * abs(step * slope):
         nearer, *others = (float(program.moved(ahead, step / 8 * part, wide=False)) for part in (1, 1.25, 1.5, 1.75))
         spread = max(nearer, *others) - min(nearer, *others)  # rounding moves them as well, where terms cancel
-        if abs(nearer - here) > max(gap / 2, blur, 4 * spread) and not _tend_to(program, ahead, value):
+        is_far = isinf(nearer) or abs(nearer - here) > max(gap / 2, blur, 4 * spread)
+        if is_far and not _tend_to(program, ahead, value):
             raise jumps(here, nearer, [program.line])
 
 
