@@ -161,9 +161,10 @@ class Values:
             return
         step = 2.0 ** self.steps()[0]
         tiny = 2.0**-30 if self.is_sharp else 2.0**-14
-        shifted = [self.at(step * (1 + number * tiny)) for number in (1, 2, 3)]
-        gaps = [(a - b).abs() for each in shifted for a, b in zip(self.at(step), each, strict=True) if a.numel()]
-        self.blur = max((float(each.nan_to_num(0, 0, 0).amax()) for each in gaps), default=0.0)
+        found = [self.at(step * (1 + number * tiny)) for number in range(4)]
+        rows = zip(*found, strict=True)  # a slope moves them evenly, rounding does not
+        bent = [(row[k] - 2 * row[k + 1] + row[k + 2]).abs() / 2 for row in rows if row[0].numel() for k in (0, 1)]
+        self.blur = max((float(each.nan_to_num(0, 0, 0).amax()) for each in bent), default=0.0)
 
     def _compare(
         self,
@@ -190,11 +191,13 @@ class Values:
             gap = (quotient - slope).abs()
             near = gap <= allowed
             is_rest = is_still & (gap <= self.rest) & ~near
-            nears = torch.zeros_like(near)  # ever more so, as the root of the step at least, and by more than rounding
-            stands = torch.zeros_like(near)  # at another slope than this one
+            # Ever more so, as the root of the step at least, and by more than rounding; or at another slope.
+            nears, nearing, stands = (torch.zeros_like(near) for _ in range(3))
             if each.step > step:
                 least = each.gap * min(0.25, 2 * (step / each.step) ** 0.5)
-                nears = (gap <= least) & (each.gap > 4 * noise) & ~each.stood
+                nearing = (gap <= least) & (each.gap > 4 * noise)
+                # Twice in a row and that near: further out the program is another one, as sqrt(x^2 + 1e-12) is |x|.
+                nears = nearing & (~each.stood | (each.nearing & (gap <= 1e-3 * scale)))
                 stands = ~near & ((quotient - each.quotient).abs() <= gap / 8)
         if self.blur is None and bool((nears & ~near).any()):
             self._measure_blur()  # rounding alone comes nearer by chance, where terms larger than the value cancel
@@ -212,6 +215,7 @@ class Values:
             each.least = torch.where(denied, torch.minimum(each.least, gap), each.least)
             each.gap, each.step, each.quotient = gap, step, quotient
             each.stood |= stands
+            each.nearing = nearing
 
     def agree_nearest(self, slope: float, value: float, size: Sizes) -> bool:
         """Whether they do at the smallest step at which rounding does not hide it: nothing may turn in between."""
@@ -335,6 +339,7 @@ class _Entries:
         self.agreed, self.denied = (torch.zeros_like(slope, dtype=torch.bool) for _ in range(2))
         self.gap, self.step, self.quotient = torch.zeros_like(slope), 0.0, torch.zeros_like(slope)
         self.stood = torch.zeros_like(slope, dtype=torch.bool)  # quotients elsewhere, at two steps in a row
+        self.nearing = torch.zeros_like(slope, dtype=torch.bool)  # the last quotient came nearer
         self.least = torch.full_like(slope, inf)  # of the gaps that were denied
 
 
