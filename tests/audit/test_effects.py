@@ -269,3 +269,10 @@ def test_branches_of_cond_are_compared() -> None:
     assert [(change.differ, cause.operator) for change, cause in zip(effect.changes, effect.causes, strict=True)] == [
         (1, "clamp")
     ]
+
+
+def test_operators_whose_first_tensor_has_another_name_are_compared() -> None:
+    a = (torch.arange(6.0).reshape(3, 2).sin() + torch.eye(3, 2)).requires_grad_()
+    effect = subgrad.compare(lambda: loss(torch.linalg.qr(a).R) + a.clamp(max=1).sum(), [a], [OLD, NEW])
+    assert isinstance(effect, Effect)
+    assert not effect.changes[0].differ

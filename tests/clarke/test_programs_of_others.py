@@ -154,3 +154,19 @@ def test_the_next_number_moves_with_the_first_also_where_both_are_equal(name: st
         assert torch.allclose(found[0], expected)
         assert not found[1].any()
         assert torch.equal(f(x, y), subgrad.value_and_grad(f)(x, y)[0])
+
+
+@pytest.mark.parametrize(("name", "other"), [("amax", "max"), ("amin", "min")])
+@pytest.mark.parametrize("initial", [None, 2.0])
+def test_extremes_of_segments_have_two_names(name: str, other: str, initial: float | None) -> None:
+    x, lengths = numbers(1, 1, 0, 2, 2, 2), torch.tensor([3, 3])
+
+    def reduced(reduce: str) -> Callable[[Tensor], Tensor]:
+        return lambda x: (torch.segment_reduce(x, reduce, lengths=lengths, initial=initial) * numbers(2.0, -3.0)).sum()
+
+    for seed in range(4):
+        found = subgrad.grad(reduced(name), seed=seed)(x)
+        assert torch.equal(found, subgrad.grad(reduced(other), seed=seed)(x))
+        assert found[3:].count_nonzero() <= 1
+    with subgrad.use("min-norm"):
+        assert torch.equal(torch.func.grad(reduced(name))(x), torch.func.grad(reduced(other))(x))
