@@ -37,6 +37,28 @@ def test_the_divergence_of_equal_distributions_does_not_jump_by_what_rounding_le
     assert found.abs().max() < 1e-12
 
 
+def test_distances_of_equal_measures_do_not_jump_by_what_rounding_leaves() -> None:
+    """As `geomloss` computes them: three sums of one, two and one, whose rounding is all that is left."""
+
+    def distance(x: Tensor) -> Tensor:
+        y = fixed
+        kernel: Callable[[Tensor, Tensor], Tensor] = lambda a, b: (-(torch.cdist(a, b, p=1) ** 2) / 2).exp().mean()  # noqa: E731
+        return (kernel(x, x) + kernel(y, y)) / 2 - kernel(x, y) + 0 * x.detach().sum()
+
+    fixed = numbers(0.0, 1.0, 0.0, 1.0, 0.0, 1.0).reshape(3, 2)
+    for seed in range(8):
+        assert subgrad.grad(distance, seed=seed)(fixed.clone()).abs().max() < 1e-9
+
+
+def test_small_jumps_are_refused_all_the_same() -> None:
+    for size in (1e-6, 1e-9):
+        f: Callable[[Tensor], Tensor] = lambda x, s=size: (x.abs() + torch.where(x > 0, s, 0.0) + 0 * x.detach()).sum()  # noqa: E731
+        with pytest.raises(Refused, match="jumps"):
+            subgrad.grad(f)(numbers(0.0, 0.0))
+        with pytest.raises(Refused, match="jumps"):
+            subgrad.grad(lambda x, f=f: f(x) * 1e-4)(numbers(0.0, 0.0))
+
+
 def test_shapes_that_are_lent_are_no_derivatives_that_are_cut() -> None:
     ones = torch.ones(2, dtype=torch.float64)
     lent: list[Callable[[Tensor], Tensor]] = [

@@ -91,10 +91,20 @@ def check_all_reach(along: Values, slopes: Sequence[Tensor | float], turned: Seq
             left, least = _beyond(here, nearer[0], share)
             spread = nearer.amax(0) - nearer.amin(0)  # rounding moves them as well, where terms cancel
             jumping &= (left > torch.stack([apart / 2, least, 4 * spread]).amax(0)) | left.isinf()
+            if bool(jumping.any()):
+                jumping &= left > share * _of_a_whole_step(along, number, here)
             if not bool(jumping.any()):
                 continue
             one, other = (each[jumping].flatten()[0].item() for each in (here, further))
         raise jumps(one, other, turned)
+
+
+def _of_a_whole_step(along: Values, number: int, here: Tensor) -> Tensor:
+    """How far values go in one: terms of that size may cancel at the point, and leave their rounding."""
+    try:
+        return (along.at(1.0)[number] - here).abs().nan_to_num(0.0, 0.0)
+    except Exception:  # it need not be defined there
+        return torch.zeros_like(here)
 
 
 def _beyond(here: Tensor, further: Tensor, share: float) -> tuple[Tensor, Tensor]:
@@ -138,8 +148,17 @@ def _check_continuity_at(
     if isinf(apart.gap) or apart.gap > share * apart.size + 8 * step * abs(slope):
         nearer = _apart(program, ahead, step / 8, wide)
         is_far = isinf(nearer.gap) or nearer.gap > max(apart.gap / 2, share * nearer.size)
-        if is_far and not _meet(program, ahead):
+        if is_far and not (_meet(program, ahead) or _is_rounding(program, ahead, nearer.gap, share, wide)):
             raise jumps(nearer.below, nearer.above, turned)
+
+
+def _is_rounding(program: Program, ahead: Vector, gap: float, share: float, wide: bool) -> bool:
+    """Whether a gap is what terms that cancel leave, if they are as large as values go in a whole step."""
+    try:
+        whole = _apart(program, ahead, 1.0, wide).gap
+    except Exception:  # it need not be defined there
+        return False
+    return isfinite(whole) and gap <= share * whole
 
 
 def _meet(program: Program, ahead: Vector) -> bool:
