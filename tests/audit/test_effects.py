@@ -255,3 +255,24 @@ def test_inside_an_audit_the_usual_loop_is_compared() -> None:
     alone = subgrad.compare(lambda: loss(layer(x).clamp(0, 6)), layer, [OLD, NEW])
     assert audit.effects[0].changes == alone.changes
     assert {change.parameter for change in alone.changes if change.differ} == {"weight", "bias"}
+
+
+def test_branches_of_cond_are_compared() -> None:
+    import torch._dynamo  # which torch.cond loads
+
+    assert torch._dynamo
+    x = torch.tensor([0.0, 2.0], requires_grad=True)
+    effect = subgrad.compare(
+        lambda: torch.cond(x.sum() > 0.5, lambda x: loss(x.clamp(min=0)), lambda x: loss(2 * x), (x,)), [x], [OLD, NEW]
+    )
+    assert isinstance(effect, Effect)
+    assert [(change.differ, cause.operator) for change, cause in zip(effect.changes, effect.causes, strict=True)] == [
+        (1, "clamp")
+    ]
+
+
+def test_operators_whose_first_tensor_has_another_name_are_compared() -> None:
+    a = (torch.arange(6.0).reshape(3, 2).sin() + torch.eye(3, 2)).requires_grad_()
+    effect = subgrad.compare(lambda: loss(torch.linalg.qr(a).R) + a.clamp(max=1).sum(), [a], [OLD, NEW])
+    assert isinstance(effect, Effect)
+    assert effect.changes[0].differ == 1

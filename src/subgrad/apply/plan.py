@@ -114,7 +114,7 @@ def plan(op: Operator, convention: Convention, arguments: Arguments) -> Plan:
     names = differentiated(op, arguments)
     if op.is_joint:
         return _joint_plan(op, convention, arguments, names)
-    self = arguments["self"]
+    self = arguments.get("self", arguments[op.tensor_names[0]])  # `qr` calls it A
     if names.isdisjoint(op.operands) or self.is_complex():
         return Plan(names, ())
     if convention.is_straight_through(op.kinks):

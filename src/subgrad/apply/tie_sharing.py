@@ -151,7 +151,7 @@ def _running_sum(x: Tensor, runs: Tensor, dim: int) -> Tensor:
 def in_segments(native: Native, arguments: Arguments) -> Any:
     """`segment_reduce`: torch shares positive cotangents and repeats negative ones."""
     values, data = native(arguments), arguments["data"]
-    if arguments["reduce"] not in ("max", "min") or values.numel() == 0:
+    if arguments["reduce"] not in ("max", "min", "amax", "amin") or values.numel() == 0:
         return values
     with torch.no_grad():
         hits = _segment_hits(values, arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -19,6 +19,7 @@ from subgrad.audit.backward import INNER, Backward, tell_first
 from subgrad.audit.call_site import Site
 from subgrad.audit.effects import Effect
 from subgrad.audit.modules import Modules
+from subgrad.audit.python_branches import PythonBranches
 from subgrad.audit.recording import Recording
 from subgrad.audit.switches import Switchboard
 from subgrad.conventions import Convention, several
@@ -126,9 +127,12 @@ def graph_of(closure: Callable[[], Any], named: Mapping[str, Tensor], convention
     return Graph(tensors, cotangents, named, board, walked, tuple(recording.missed))
 
 
-def eager() -> AbstractContextManager[Any]:
-    """Compiled functions run as they are written; where the compiler was never loaded there are none."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+@contextmanager
+def eager() -> Iterator[None]:
+    """Compiled functions run as they are written, and so do the branches of `torch.cond`."""
+    is_loaded = "torch._dynamo" in sys.modules  # where the compiler was never loaded there are none
+    with torch.compiler.set_stance("force_eager") if is_loaded else nullcontext(), PythonBranches():
+        yield
 
 
 def named_parameters(params: Parameters) -> dict[str, Tensor]:

@@ -129,7 +129,7 @@ def tied_in_segments(
     data: Tensor, reduce: str, lengths: Tensor | None, offsets: Tensor | None, axis: int, initial: float | None = None
 ) -> Tensor:
     """Which segments of ``segment_reduce`` select among equal entries, or one that equals where it starts from."""
-    return segments(data, lengths, offsets, axis).tied(reduce == "max", initial)
+    return segments(data, lengths, offsets, axis).tied(reduce in ("max", "amax"), initial)
 
 
 def tied_in_bags(

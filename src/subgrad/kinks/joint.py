@@ -66,8 +66,8 @@ SELECTIONS = (
     Kink("cummin",          "meets_running(self, self.cummin(dim).values, dim)", PREFIX, "one"),
     Kink("scatter_reduce.two", "tied_when_scattered(self, dim, index, src, reduce, include_self)", Joint("simplex over the tied entries", ("self", "src")), "least", when=REDUCED),
     Kink("index_reduce",    "tied_when_indexed(self, dim, index, source, reduce, include_self)", Joint("simplex over the tied entries", ("self", "source")), "least", when=REDUCED),
-    Kink("segment_reduce",  "tied_in_segments(data, reduce, lengths, offsets, axis)", Joint("simplex over the tied entries", ("data",)), None, when="reduce in ('max', 'min')"),  # shared for positive cotangents, whole for negative ones
-    Kink("segment_reduce",  "tied_in_segments(data, reduce, lengths, offsets, axis, initial)",  Joint("segment to the constant that it starts from", ("data",), middle=False), "one", when="reduce in ('max', 'min') and initial is not None"),
+    Kink("segment_reduce",  "tied_in_segments(data, reduce, lengths, offsets, axis)", Joint("simplex over the tied entries", ("data",)), None, when="reduce in ('max', 'min', 'amax', 'amin')"),  # shared for positive cotangents, whole for negative ones
+    Kink("segment_reduce",  "tied_in_segments(data, reduce, lengths, offsets, axis, initial)",  Joint("segment to the constant that it starts from", ("data",), middle=False), "one", when="reduce in ('max', 'min', 'amax', 'amin') and initial is not None"),
     Kink("_embedding_bag",  "tied_in_bags(weight, indices, offsets, padding_idx, include_last_offset)", Joint("simplex over the tied entries", ("weight",)), "one", when="mode == 2"),
 
     Kink("max_pool2d_with_indices", "tied_in_windows(self, regular(self, kernel_size, stride, padding, dilation, ceil_mode))", WINDOW, "one"),

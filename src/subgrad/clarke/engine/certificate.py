@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import hypot, inf, isfinite, isnan
+from math import hypot, inf, isfinite, isinf, isnan
 from typing import Any
 
 import torch
@@ -161,9 +161,10 @@ class Values:
             return
         step = 2.0 ** self.steps()[0]
         tiny = 2.0**-30 if self.is_sharp else 2.0**-14
-        shifted = [self.at(step * (1 + number * tiny)) for number in (1, 2, 3)]
-        gaps = [(a - b).abs() for each in shifted for a, b in zip(self.at(step), each, strict=True) if a.numel()]
-        self.blur = max((float(each.nan_to_num(0, 0, 0).amax()) for each in gaps), default=0.0)
+        found = [self.at(step * (1 + number * tiny)) for number in range(4)]
+        rows = zip(*found, strict=True)  # a slope moves them evenly, rounding does not
+        bent = [(row[k] - 2 * row[k + 1] + row[k + 2]).abs() / 2 for row in rows if row[0].numel() for k in (0, 1)]
+        self.blur = max((float(each.nan_to_num(0, 0, 0).amax()) for each in bent), default=0.0)
 
     def _compare(
         self,
@@ -190,11 +191,13 @@ class Values:
             gap = (quotient - slope).abs()
             near = gap <= allowed
             is_rest = is_still & (gap <= self.rest) & ~near
-            nears = torch.zeros_like(near)  # ever more so, as the root of the step at least, and by more than rounding
-            stands = torch.zeros_like(near)  # at another slope than this one
+            # Ever more so, as the root of the step at least, and by more than rounding; or at another slope.
+            nears, nearing, stands = (torch.zeros_like(near) for _ in range(3))
             if each.step > step:
                 least = each.gap * min(0.25, 2 * (step / each.step) ** 0.5)
-                nears = (gap <= least) & (each.gap > 4 * noise) & ~each.stood
+                nearing = (gap <= least) & (each.gap > 4 * noise)
+                # Twice in a row and that near: further out the program is another one, as sqrt(x^2 + 1e-12) is |x|.
+                nears = nearing & (~each.stood | (each.nearing & (gap <= 1e-3 * scale)))
                 stands = ~near & ((quotient - each.quotient).abs() <= gap / 8)
         if self.blur is None and bool((nears & ~near).any()):
             self._measure_blur()  # rounding alone comes nearer by chance, where terms larger than the value cancel
@@ -212,6 +215,7 @@ class Values:
             each.least = torch.where(denied, torch.minimum(each.least, gap), each.least)
             each.gap, each.step, each.quotient = gap, step, quotient
             each.stood |= stands
+            each.nearing = nearing
 
     def agree_nearest(self, slope: float, value: float, size: Sizes) -> bool:
         """Whether they do at the smallest step at which rounding does not hide it: nothing may turn in between."""
@@ -335,6 +339,7 @@ class _Entries:
         self.agreed, self.denied = (torch.zeros_like(slope, dtype=torch.bool) for _ in range(2))
         self.gap, self.step, self.quotient = torch.zeros_like(slope), 0.0, torch.zeros_like(slope)
         self.stood = torch.zeros_like(slope, dtype=torch.bool)  # quotients elsewhere, at two steps in a row
+        self.nearing = torch.zeros_like(slope, dtype=torch.bool)  # the last quotient came nearer
         self.least = torch.full_like(slope, inf)  # of the gaps that were denied
 
 
@@ -349,7 +354,7 @@ def check_value(value: Tensor, reached: Tensor, current: Decide, program: Progra
     eps = torch.finfo(value.dtype).eps
     if one == other or not isfinite(one):
         return
-    if abs(other - one) <= 64 * eps * (abs(one) + abs(other)) + eps**0.5 * abs(slope):
+    if abs(other - one) <= 64 * eps * (abs(one) + abs(other)) + eps**0.5 * abs(slope) < inf:
         return
     # What is taken for tied is not: values move by the tolerance times slopes that nobody knows.
     is_about_equal = abs(other - one) <= max(eps, current.tol) ** 0.5 * (1 + abs(one))
@@ -361,7 +366,7 @@ def check_value(value: Tensor, reached: Tensor, current: Decide, program: Progra
             f"The program at {program.line} does not return the same when it is run again: {one:.6g}, then {other:.6g}."
         )
     further = float(program.moved(ahead, eps**0.75, wide=False))
-    if abs(further - one) > abs(other - one) / 2 or current.tol:
+    if abs(further - one) > abs(other - one) / 2 or further == other or current.tol:
         raise jumps(one, other, answered)
     if not is_about_equal:
         raise Refused(f"The program at {program.line} is {one:.6g}, and {other:.6g} on the branches that rules take.")
@@ -376,7 +381,8 @@ def check_reaches(program: Program, ahead: Vector, value: Tensor, slope: float, 
     if gap > blur + 8 * abs(step * slope):
         nearer, *others = (float(program.moved(ahead, step / 8 * part, wide=False)) for part in (1, 1.25, 1.5, 1.75))
         spread = max(nearer, *others) - min(nearer, *others)  # rounding moves them as well, where terms cancel
-        if abs(nearer - here) > max(gap / 2, blur, 4 * spread) and not _tend_to(program, ahead, value):
+        is_far = isinf(nearer) or abs(nearer - here) > max(gap / 2, blur, 4 * spread)
+        if is_far and not _tend_to(program, ahead, value):
             raise jumps(here, nearer, [program.line])
 
 

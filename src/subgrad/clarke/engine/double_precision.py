@@ -9,8 +9,8 @@ that draws some is only run so if it returns the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from subgrad.apply.lost_arguments import LOST, whole
+from subgrad.clarke.engine.given_to_functions import replacing_arguments
 from subgrad.kinks.rounded import rounded
 from subgrad.torch_internals.tensors import version_of
 from subgrad.torch_internals.transforms import DisableTorchFunction
@@ -104,6 +105,10 @@ class StandIn(TorchFunctionMode):
         found = x * kept.double()
         return x.copy_(found) if kwargs.get("inplace") else found
 
+    def other(self, given: Any) -> Any:
+        with DisableTorchFunction():
+            return self._other(given)
+
     def _other(self, given: Any) -> Any:
         if isinstance(given, Tensor):
             found = self.others.get(id(given), given)
@@ -158,4 +163,10 @@ def _is_tensor(given: Any) -> bool:
 
 
 def standing_in(others: Mapping[int, Tensor], wide: bool, dtype: torch.dtype) -> AbstractContextManager[Any]:
-    return StandIn(others, wide, dtype) if wide or others else nullcontext()
+    return _standing(StandIn(others, wide, dtype)) if wide or others else nullcontext()
+
+
+@contextmanager
+def _standing(mode: StandIn) -> Iterator[None]:
+    with mode, replacing_arguments(mode.other):
+        yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from math import isfinite
+from math import isfinite, isinf
 from typing import Any, NamedTuple
 
 import torch
@@ -56,7 +56,7 @@ def check_values(
     with values():
         reached = reached.to(value)
         gap, size = (reached - value).abs(), reached.abs() + value.abs()
-        is_near = (gap <= 64 * eps * size + eps**0.5 * slope.abs()) | ~value.isfinite()
+        is_near = ((gap <= 64 * eps * size + eps**0.5 * slope.abs()) & ~gap.isinf()) | ~value.isfinite()
         is_about_equal = gap <= max(eps, current.tol) ** 0.5 * (1 + value.abs())
     if bool(is_near.all()):
         return
@@ -86,19 +86,30 @@ def check_all_reach(along: Values, slopes: Sequence[Tensor | float], turned: Seq
             jumping = apart > least + 8 * step * torch.as_tensor(slope).to(apart).abs()
             if not bool(jumping.any()):
                 continue
-        nearer = along.at(step / 8)[number]
+        nearer = torch.stack([along.at(step / 8 * part)[number] for part in (1, 1.25, 1.5, 1.75)])
         with values():
-            left, least = _beyond(here, nearer, share)
-            jumping &= left > torch.maximum(apart / 2, least)
+            left, least = _beyond(here, nearer[0], share)
+            spread = nearer.amax(0) - nearer.amin(0)  # rounding moves them as well, where terms cancel
+            jumping &= (left > torch.stack([apart / 2, least, 4 * spread]).amax(0)) | left.isinf()
+            if bool(jumping.any()):
+                jumping &= left > share * _of_a_whole_step(along, number, here)
             if not bool(jumping.any()):
                 continue
             one, other = (each[jumping].flatten()[0].item() for each in (here, further))
         raise jumps(one, other, turned)
 
 
+def _of_a_whole_step(along: Values, number: int, here: Tensor) -> Tensor:
+    """How far values go in one: terms of that size may cancel at the point, and leave their rounding."""
+    try:
+        return (along.at(1.0)[number] - here).abs().nan_to_num(0.0, 0.0)
+    except Exception:  # it need not be defined there
+        return torch.zeros_like(here)
+
+
 def _beyond(here: Tensor, further: Tensor, share: float) -> tuple[Tensor, Tensor]:
     """How far apart values are, and how far rounding may move them."""
-    return (further - here).abs(), share * (further.abs() + here.abs())
+    return (further - here).abs(), share * (further.abs() + here.abs()).nan_to_num(posinf=0.0)
 
 
 def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: float, turned: Sequence[str]) -> None:
@@ -107,9 +118,9 @@ def check_continuity(program: Program, ahead: Vector, value: Tensor, slope: floa
     here, step = float(value), -(eps**0.5)
     behind = float(program.moved(ahead, step, wide=False))
     apart = abs(behind - here)
-    if apart > 64 * eps * (abs(here) + abs(behind)) + 8 * abs(step * slope):
+    if isinf(apart) or apart > 64 * eps * (abs(here) + abs(behind)) + 8 * abs(step * slope):
         behind = float(program.moved(ahead, step / 8, wide=False))
-        if abs(behind - here) > max(apart / 2, 64 * eps * (abs(here) + abs(behind))):
+        if isinf(behind) or abs(behind - here) > max(apart / 2, 64 * eps * (abs(here) + abs(behind))):
             raise jumps(here, behind, turned)
 
 
@@ -134,10 +145,20 @@ def _check_continuity_at(
         wide = False
         apart = _apart(program, ahead, step, wide)
     share = max(64 * (torch.finfo(torch.float64).eps if wide else eps), blur)
-    if apart.gap > share * apart.size + 8 * step * abs(slope):
+    if isinf(apart.gap) or apart.gap > share * apart.size + 8 * step * abs(slope):
         nearer = _apart(program, ahead, step / 8, wide)
-        if nearer.gap > max(apart.gap / 2, share * nearer.size) and not _meet(program, ahead):
+        is_far = isinf(nearer.gap) or nearer.gap > max(apart.gap / 2, share * nearer.size)
+        if is_far and not (_meet(program, ahead) or _is_rounding(program, ahead, nearer.gap, share, wide)):
             raise jumps(nearer.below, nearer.above, turned)
+
+
+def _is_rounding(program: Program, ahead: Vector, gap: float, share: float, wide: bool) -> bool:
+    """Whether a gap is what terms that cancel leave, if they are as large as values go in a whole step."""
+    try:
+        whole = _apart(program, ahead, 1.0, wide).gap
+    except Exception:  # it need not be defined there
+        return False
+    return isfinite(whole) and gap <= share * whole
 
 
 def _meet(program: Program, ahead: Vector) -> bool:

@@ -30,8 +30,11 @@ _ATTRIBUTES = (
     *("_backward_hooks", "_post_accumulate_grad_hooks", "_has_grad_dtype_override", "volatile"),
 )
 HARMLESS = frozenset((*_SHAPES, *_SHAPED_AS, *_ANSWERS, *_INDICES, *_ATTRIBUTES))
-# Of these each result belongs to one argument, which may be a constant.
-ONE_BY_ONE = ("broadcast_tensors", "meshgrid", "atleast_1d", "atleast_2d", "atleast_3d")
+# Of these each result belongs to one argument, which may be a constant; others may only lend their shape.
+ONE_BY_ONE = (
+    *("broadcast_tensors", "meshgrid", "atleast_1d", "atleast_2d", "atleast_3d"),
+    *("expand_as", "view_as", "reshape_as", "resize_as", "resize_as_"),
+)
 
 
 def is_harmless(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Functions that no rule sees, in words that have rules: `equal`, `isin`, `//`, `unique`, `bincount`, histograms."""
+"""Functions that no rule sees, in words that have rules: `equal`, `isin`, `//`, `unique`, `bincount`, histograms ..."""
 
 from __future__ import annotations
 
@@ -103,6 +103,18 @@ def unique(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
+def nextafter(current: Any, func: Any, args: Any, kwargs: Any) -> Tensor:
+    """Its first argument, as far as derivatives go: torch's is 0 where both are equal."""
+    if not reaches(args, kwargs):
+        return func(*args, **kwargs)
+    note_another_way(current)
+    one, other = (*args, *kwargs.values())[:2]
+    with values():
+        value = torch.nextafter(one, other)
+    found = valued(one.to(value.dtype).expand_as(value), value)
+    return one.copy_(found) if name_of(func) == "nextafter_" else found
+
+
 def packed(current: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Sequences packed step by step, as an index of their rows; torch has no forward mode for it."""
     if not isinstance(current, Decide) or not reaches(args, kwargs):
@@ -159,6 +171,7 @@ SPELLED: dict[str, Handler] = {
     **dict.fromkeys(("floor_divide", "__floordiv__", "__rfloordiv__"), floor_divide),
     **dict.fromkeys(("floor_divide_", "__ifloordiv__"), floor_divide),
     "bincount": bincount,
+    **dict.fromkeys(("nextafter", "nextafter_"), nextafter),
     "_pack_padded_sequence": packed,
     **dict.fromkeys(("unique", "unique_consecutive"), unique),
     **dict.fromkeys(("histc", "histogram", "histogramdd"), histogram),

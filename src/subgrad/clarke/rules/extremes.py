@@ -18,15 +18,17 @@ class Selection(Rule):
 
     def look(self, call: PassCall, tol: float) -> tuple[Any, Tensor | bool]:
         out = call.run()
-        if tol > 0:
-            return out, True
         with values():
-            return out, self.met(call, out)
+            return out, self.nearly_met(call, out, tol) if tol > 0 else self.met(call, out)
 
     def hits(self, call: PassCall, tol: float) -> Tensor | bool:
-        return True if tol > 0 else self.met(call, values_of(call))
+        return self.nearly_met(call, values_of(call), tol) if tol > 0 else self.met(call, values_of(call))
 
     def met(self, call: PassCall, out: Any) -> Tensor | bool:
+        raise NotImplementedError
+
+    def nearly_met(self, call: PassCall, out: Any, tol: float) -> Tensor | bool:
+        """Whether candidates are within a tolerance of each other."""
         raise NotImplementedError
 
     def note(self, call: PassCall, out: Any) -> Tensor | None:
@@ -68,10 +70,13 @@ class Extreme(Selection):
         self.ends, self.gives_indices, self.gives_values = ends, indices, values  # an end: whether the largest
 
     def met(self, call: PassCall, out: Any) -> Tensor | bool:
+        return self.nearly_met(call, out, 0.0)
+
+    def nearly_met(self, call: PassCall, out: Any, tol: float) -> Tensor | bool:
         lines = self._of(call)
         if lines.numel() == 0:
             return False
-        found = [_candidates(lines, end, 0.0).sum(-1) > 1 for end in self.ends]
+        found = [_candidates(lines, end, tol).sum(-1) > 1 for end in self.ends]
         return torch.stack([each.any() for each in found]).any()
 
     def _of(self, call: PassCall) -> Tensor:

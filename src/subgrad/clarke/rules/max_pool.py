@@ -40,8 +40,12 @@ class Pooled(Selection):
                 return ties
         return _tied(of_call(self.windows_of, call.arguments), call.arguments["self"], best, 0.0).any()
 
+    def nearly_met(self, call: PassCall, out: Any, tol: float) -> Tensor | bool:
+        windows = of_call(self.windows_of, call.arguments)
+        return out[0].numel() > 0 and _tied(windows, call.arguments["self"], out[0], tol).any()
+
     def hits(self, call: PassCall, tol: float) -> Tensor | bool:
-        return True if tol > 0 else self.met(call, _native(call))
+        return self.nearly_met(call, _native(call), tol) if tol > 0 else self.met(call, _native(call))
 
     def decide(self, call: PassCall, at: Decide) -> tuple[Tensor | None, Tensor]:
         x, moved = call.arguments["self"], tangent(call.arguments["self"])

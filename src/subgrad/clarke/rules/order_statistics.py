@@ -36,6 +36,13 @@ class Ranked(Selection):
         found = [kink.hits(call.arguments) for kink in call.op.kinks if kink.applies(call.arguments)]
         return torch.stack([each.any() for each in found]).any() if found else False
 
+    def nearly_met(self, call: PassCall, out: Any, tol: float) -> Tensor | bool:
+        """Of what is selected along a dimension, whether neighbours in the order are; else any two entries."""
+        x, dim = call.arguments[self.operands[0]], call.arguments.get("dim")
+        if len(self.operands) > 1 or self._start(call) or dim is None or x.ndim == 0:
+            x, dim = torch.cat([call.arguments[name].reshape(-1) for name in self.operands] + self._start(call)), 0
+        return (x.sort(dim).values.diff(dim=dim) <= tol).any()
+
     def decide(self, call: PassCall, at: Decide) -> Picked:
         pairs = [(call.arguments[name], tangent(call.arguments[name])) for name in self.operands]
         with values():
