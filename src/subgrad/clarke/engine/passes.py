@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subgrad.apply.autograd_nodes import PLAIN
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.directions import NotGeneric
 from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, tangent, values
@@ -89,8 +90,9 @@ Site = tuple[str, tuple[int, ...]]
 
 def site(call: PassCall) -> Site:
     """What a site is known by: the operator and the shape of what it is applied to."""
-    first = call.arguments[call.op.tensor_names[0]]
-    return call.op.op, tuple(first.shape) if isinstance(first, Tensor) else ()
+    op = call.op
+    first = call.arguments[op.tensor_names[0]]
+    return op.op, first.shape if isinstance(first, Tensor) else ()
 
 
 def is_differentiated(argument: Any) -> bool:
@@ -103,7 +105,15 @@ def is_differentiated(argument: Any) -> bool:
 
 
 def differentiated(call: PassCall) -> bool:
-    return any(map(is_differentiated, map(call.arguments.__getitem__, call.op.tensor_names)))
+    """The same of what an operator is applied to."""
+    arguments, carries = call.arguments, carries_tangents()
+    for name in call.op.tensor_names:
+        argument = arguments[name]
+        if argument is None:
+            continue
+        if is_differentiated(argument) if carries or type(argument) not in PLAIN else argument.requires_grad:
+            return True
+    return False
 
 
 class Noted(list[str]):

@@ -51,7 +51,6 @@ class Program:
         trusts_custom: derivatives of custom functions are taken as they are given.
         generators: of random numbers, and their states before the first run.
         drawn: their states after one run.
-        is_random: it draws random numbers.
         is_known: it has been run once.
         differentiates: it takes gradients itself, for which it needs leaves that require them.
         narrows: it computes in less than double precision, or may do so with numbers that it reads.
@@ -72,7 +71,6 @@ class Program:
     trusts_custom: bool = False
     generators: list[Any] = field(default_factory=list)
     drawn: list[Any] = field(default_factory=list)
-    is_random: bool = False
     is_known: bool = False
     differentiates: bool = False
     narrows: bool = False
@@ -90,20 +88,22 @@ class Program:
             raise Refused(
                 f"The gradient of a whole program, at {here()}, cannot be taken inside torch.func transforms."
             )
-        for device in {leaf.device.type for leaf in self.leaves}:
-            if device.upper() not in pass_kernels.BACKENDS:
-                raise Refused(f"No rules are registered for tensors on {device}, as given at {here()}.")
         for leaf in self.leaves:
+            if not leaf.is_cpu and leaf.device.type.upper() not in pass_kernels.BACKENDS:
+                raise Refused(f"No rules are registered for tensors on {leaf.device.type}, as given at {here()}.")
             if not leaf.is_floating_point():
                 raise Refused(f"Only real floating-point tensors have a gradient, not {leaf.dtype}, at {here()}.")
-        if self.held and any(map(Tensor.is_inference, self.leaves)):
-            raise Refused(f"Parameters made inside inference_mode, as given at {here()}, have no gradient in torch.")
-        if not self.held:
+        if any(map(Tensor.is_inference, self.leaves)):
+            if self.held:
+                what = f"Parameters made inside inference_mode, as given at {here()},"
+                raise Refused(f"{what} have no gradient in torch.")
             with torch.inference_mode(False):  # what was made in it cannot be recorded
                 self.leaves = [leaf.clone() if leaf.is_inference() else leaf for leaf in self.leaves]
         self.generators = generator_states(self.leaves)
         self.written = Written(self.leaves)
         self.modules = ModuleState(self.reached_from)
+        self._is_fresh = True  # nothing has been run
+        self._has_run = False  # and nothing has been put back since
 
     @contextmanager
     def as_after_one_run(self) -> Iterator[None]:
@@ -117,8 +117,9 @@ class Program:
             raise
         self.modules.settle()
         self.written.settle()
-        for generator, state in self.drawn:
-            generator.set_state(state)
+        if not self._has_run:
+            for generator, state in self.drawn:
+                generator.set_state(state)
 
     def _as_refusal(self, error: BaseException) -> Refused:
         return Refused(
@@ -127,6 +128,7 @@ class Program:
         )
 
     def _run(self, given: list[Tensor]) -> tuple[Any, Any]:
+        self._is_fresh = False
         try:
             return self.call(given)
         except Exception as error:
@@ -161,8 +163,13 @@ class Program:
         self.is_known = True
         self.written.note_one_run()
         self.modules.note_one_run()
-        self.drawn = generator_states(self.leaves)
-        self.is_random = any(not torch.equal(a, b) for (_, a), (_, b) in zip(self.generators, self.drawn, strict=True))
+        self._has_run = True
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers."""
+        states = generator_states(self.leaves) if self._has_run else self.drawn
+        return any(not torch.equal(a, b) for (_, a), (_, b) in zip(self.generators, states, strict=False))
 
     def _is_about_to_copy(self, error: Exception) -> bool:
         """Whether the program writes into its arguments, and is given copies from now on."""
@@ -376,10 +383,14 @@ class Program:
                 "Pass use_reentrant=False to it."
             ) from error
         # Of what has derivatives that are 0 everywhere torch may return a tensor without memory.
-        return tuple(each.clone() if each is not None and is_zero_tensor(each) else each for each in found)
+        return tuple([each.clone() if each is not None and is_zero_tensor(each) else each for each in found])
 
     def rewind(self) -> None:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
+        if self._is_fresh:
+            return
+        if self._has_run:
+            self.drawn, self._has_run = generator_states(self.leaves), False
         self.written.restore()
         self.modules.restore()
         for generator, state in self.generators:

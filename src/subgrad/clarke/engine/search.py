@@ -191,7 +191,7 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
         if tol:
             raise
         return _without_rules(program, seed, direction, error)
-    if is_nan([value]):  # torch's own gradient is passed on, as the value is
+    if is_nan(value):  # torch's own gradient is passed on, as the value is
         if certify:
             raise Refused(f"The value of the program at {program.line} is nan here: there is nothing to certify.")
         return Found(program.gradient_of(value, leaves), value.detach(), aux)
