@@ -104,7 +104,7 @@ class Arguments:
         assert found.direction is not None
         assert found.slope is not None
         assert found.product is not None
-        direction = self.shaped(found.direction)
+        direction = self.shaped([each.clone() for each in found.direction])  # ours may serve again
         gradient = self.shaped(found.gradient)
         aux = without_graph(found.aux)
         numbers = found.slope, found.product, found.kinks, tol, found.extrapolated

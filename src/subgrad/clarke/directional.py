@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from subgrad.clarke.arguments import Arguments
-from subgrad.clarke.engine.certificate import Sizes, Values
 from subgrad.clarke.engine.dead_entries import is_finite
 from subgrad.clarke.engine.duals import carrying_tangents, tangent
 from subgrad.clarke.engine.environment import by_itself
@@ -22,7 +21,9 @@ from subgrad.clarke.engine.near_kinks import has_near_kinks, looks_near, met
 from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby, check_all_reach, check_values
 from subgrad.clarke.engine.passes import Beside, Decide, Look, lines
 from subgrad.clarke.engine.program import Program
+from subgrad.clarke.engine.quotients import Values
 from subgrad.clarke.engine.search import require_values
+from subgrad.clarke.engine.terms import Sizes
 from subgrad.torch_internals.transforms import pytree
 
 

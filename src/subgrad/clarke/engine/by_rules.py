@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from subgrad.clarke.engine.certificate import Values, certified, check_value, hold_against_values, product_of
+from subgrad.clarke.engine.certificate import certified, check_value, hold_against_values
 from subgrad.clarke.engine.dead_entries import is_finite
-from subgrad.clarke.engine.directions import Direction, NotGeneric, random_direction
+from subgrad.clarke.engine.directions import Direction, NotGeneric, known_direction, random_direction
 from subgrad.clarke.engine.duals import carrying_tangents
 from subgrad.clarke.engine.errors import Contradicted, Denied, Jumps, Refused
 from subgrad.clarke.engine.found import Found, agree, outcome
@@ -21,6 +21,8 @@ from subgrad.clarke.engine.near_kinks import looks_near
 from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby
 from subgrad.clarke.engine.passes import Decide, DoesNotRepeat, Look, Site, lines
 from subgrad.clarke.engine.program import Program, Vector
+from subgrad.clarke.engine.quotients import Values
+from subgrad.clarke.engine.terms import product_of
 from subgrad.clarke.rules.degenerate_bases import gradient_with_tangents
 
 
@@ -61,7 +63,7 @@ class Search:
             raise Refused(_fused(self.looked.fused[0]))
         try:
             try:
-                ahead = random_direction(leaves, seed, products=True) if direction is None else Direction(direction)
+                ahead = known_direction(leaves, seed, products=True) if direction is None else Direction(direction)
                 return self.along(ahead)
             except NotGeneric:
                 return self.along(random_direction(leaves, seed))

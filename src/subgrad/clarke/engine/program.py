@@ -29,7 +29,7 @@ from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
 from subgrad.clarke.rules.rule_table import rules, rules_of_others
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
-from subgrad.torch_internals.tensors import is_zero_tensor
+from subgrad.torch_internals.tensors import foreach_add_, is_zero_tensor
 from subgrad.torch_internals.transforms import peek_interpreter_stack, pytree
 
 Vector = Sequence[Tensor]  # one tensor for each leaf
@@ -309,9 +309,10 @@ class Program:
 
     def _moved(self, direction: Vector, step: float, wide: bool, beside: tuple[Vector, float] | None) -> Any:
         leaves = self._moved_leaves(direction, step, wide)
-        for leaf, across in zip(leaves, beside[0] if beside else (), strict=False):
-            leaf.add_(across, alpha=beside[1])  # type: ignore[index]
-        leaves = [leaf.requires_grad_(self.differentiates) for leaf in leaves]
+        if beside and leaves:
+            foreach_add_(leaves, beside[0], alpha=beside[1])
+        if self.differentiates:
+            leaves = [leaf.requires_grad_() for leaf in leaves]
         self.rewind()
         grad = torch.set_grad_enabled(self.differentiates)
         with grad, Scope(_TORCH), eager(), self._beside(), self._standing_in(leaves, wide):
@@ -321,15 +322,10 @@ class Program:
     def _sparing(self) -> AbstractContextManager[Any]:
         return Sparing() if self.spares_dead else nullcontext()
 
-    @contextmanager
-    def _beside(self) -> Iterator[None]:
+    def _beside(self) -> AbstractContextManager[Any]:
         """A run at another point, for its values alone."""
-        if self.is_known and not (self.written or self.is_watched):  # earlier passes have seen that it is plain
-            yield
-            return
-        current = Beside(self.written.keep)
-        with running(current), Watch(current):
-            yield
+        is_plain = self.is_known and not (self.written or self.is_watched)  # as earlier passes have seen
+        return nullcontext() if is_plain else _watched(Beside(self.written.keep))
 
     def gradient_nearby(self, direction: Vector, step: float, wide: bool, is_random: bool = False) -> list[Tensor]:
         """Torch's own gradient a little further on; in a random direction that is a point like any other."""
@@ -342,10 +338,12 @@ class Program:
         return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
 
     def _moved_leaves(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
-        pairs = zip(self.leaves, direction, strict=True)
-        if wide:
-            return [leaf.detach().to(torch.float64, copy=True).add_(ahead, alpha=step) for leaf, ahead in pairs]
-        return [leaf.detach() + step * ahead for leaf, ahead in pairs]
+        if not wide:
+            return [leaf.detach() + step * ahead for leaf, ahead in zip(self.leaves, direction, strict=True)]
+        leaves = [leaf.detach().to(torch.float64, copy=True) for leaf in self.leaves]
+        if leaves:
+            foreach_add_(leaves, direction, alpha=step)
+        return leaves
 
     def _standing_in(self, leaves: list[Tensor], wide: bool) -> AbstractContextManager[Any]:
         dtypes = {leaf.dtype for leaf in self.leaves} or {torch.float64}
@@ -395,6 +393,12 @@ class Program:
         self.modules.restore()
         for generator, state in self.generators:
             generator.set_state(state)
+
+
+@contextmanager
+def _watched(current: Beside) -> Iterator[None]:
+    with running(current), Watch(current):
+        yield
 
 
 def _watching(current: Look | Replay | Beside) -> AbstractContextManager[Any]:
