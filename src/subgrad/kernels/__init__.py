@@ -6,18 +6,18 @@ from subgrad.kernels.cpu_mask import CpuMask
 from subgrad.kernels.cuda_bitmask import CudaBitmask, set_packed
 from subgrad.kernels.cuda_corner_scan import count_at
 from subgrad.kernels.cuda_corners import CudaCorners
-from subgrad.kernels.cuda_window_scan import OnCuda
 from subgrad.kernels.max_pool import MaxPool
 from subgrad.kernels.native.build import set_front
 from subgrad.kernels.native.planner import fast_paths, paths_around_python
 from subgrad.kernels.packed_mask import PackedMask
+from subgrad.kernels.window_scan import WindowScan
 
 __all__ = ["set_front", "set_packed"]
 
 # Asked before those that `dispatch` names: torch's own kernel, and the general rules.
 executors.EXECUTORS[:0] = [CudaBitmask(), CudaCorners(), MaxPool(), CpuMask(), CompiledMask()]
 fake_quantize.keeping.append(PackedMask())
-scans.for_windows, scans.for_corners = OnCuda(), count_at
+scans.for_windows, scans.for_corners = WindowScan(), count_at
 dispatch.fast_paths.append(fast_paths)
 dispatch.paths_around_python.append(paths_around_python)
 

@@ -21,7 +21,7 @@ from subgrad.clarke.engine.environment import uses_tf32
 from subgrad.clarke.engine.errors import Refused
 from subgrad.clarke.engine.operator_certificate import is_floating
 from subgrad.clarke.engine.program import Program, Vector
-from subgrad.clarke.engine.terms import SMALL, Sizes, length, product_of, sizes
+from subgrad.clarke.engine.terms import SMALL, Sizes, length, product_and_size, product_of, sizes
 from subgrad.torch_internals.transforms import pytree
 
 SEED_BESIDE = 15_485_863  # the seed of a direction that no other has
@@ -234,11 +234,12 @@ class Values:
         step t changes the value by little, and p is as small as rounding allows, so that few kinks lie in between.
         """
         beside = known_direction(self.program.leaves, SEED_BESIDE, products=True)
-        size = Sizes(size.moved + sizes(gradient, beside, ()).moved, 2 * size.here)
+        across, moved = product_and_size(gradient, beside)
+        size = Sizes(size.moved + moved, 2 * size.here)
         scale, value = abs(along) + size.moved, abs(float(self.program.value))  # type: ignore[arg-type]
         if not (self.is_sharp and 0 < scale < inf and value < inf):
             return False
-        slope = along + product_of(gradient, beside)
+        slope = along + across
         # In one sum two errors may cancel. Few entries add up sharply; of what does not, both are asked apart.
         share = min(self.share, SHARE_OF_FEW) if self.entries <= SMALL else self.share
         span = 16 * self.rounding * (8 * value + 4 * size.here) / (share * scale)

@@ -108,7 +108,7 @@ def _sparing_if_undefined(
     found, refusal = None, None
     try:
         found = _found(program, seed, tol, direction, certify, memory)
-        if is_finite(found.gradient) or not is_finite([found.value]):
+        if found.is_finite or not is_finite([found.value]):
             return found
     except Refused as error:
         if tol or not _is_undefined_for_torch(program):
@@ -251,7 +251,7 @@ def _searched(search: Search, seed: int, direction: Vector | None, branches: int
                 search.program.rewind()
                 continue
             raise
-        if found is not None and (is_finite(found.gradient) or not (asks_rules and search.program.spares_dead)):
+        if found is not None and (not (asks_rules and search.program.spares_dead) or is_finite(found.gradient)):
             return found
         memory.without_rules.add(branches)
     raise as_refusal(search.error, search.program)

@@ -43,6 +43,13 @@ def sizes(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor], leaves: Se
         return Sizes(_length([slope * v for slope, v in zip(slopes, moved, strict=True)]), _length(rounded))
 
 
+def product_and_size(gradient: Sequence[Tensor | None], ahead: Sequence[Tensor]) -> tuple[float, float]:
+    """The same two along a direction, at once."""
+    with values():
+        pairs = list(zip(*_laid_out(ahead, gradient, ahead), strict=True))
+        return sum(numbers([torch.dot(*each) for each in pairs]), 0.0), _length([slope * v for slope, v in pairs])
+
+
 def length(ahead: Sequence[Tensor]) -> float:
     with values():
         return _length(*_laid_out(ahead, ahead))
@@ -62,21 +69,22 @@ def _laid_out(like: Sequence[Tensor], *vectors: Sequence[Tensor | None]) -> list
             small.setdefault(None if leaf.is_cpu else leaf.device, []).append(number)
     found = []
     for vector in vectors:
-        dense = [_dense(each, leaf) for each, leaf in zip(vector, like, strict=True)]
+        dense = [
+            each if each is not None and each.layout is torch.strided else _dense(each, leaf)
+            for each, leaf in zip(vector, like, strict=True)
+        ]
         joined = [flatten_dense_tensors([dense[each] for each in group]).double() for group in small.values()]
         found.append([*[dense[each].reshape(-1) for each in large], *joined])
     return found
 
 
 def _dense(each: Tensor | None, like: Tensor) -> Tensor:
-    if each is None:
-        return torch.zeros_like(like)
-    return each if each.layout is torch.strided else each.to_dense()
+    return torch.zeros_like(like) if each is None else each.to_dense()
 
 
 def numbers(tensors: Sequence[Tensor]) -> list[float]:
     """Scalars on a device, all read at once."""
-    if all(each.is_cpu for each in tensors):  # where there is nothing to wait for
+    if len(tensors) == 1 or all(each.is_cpu for each in tensors):  # where there is nothing to wait for twice
         return [each.item() for each in tensors]
     with values():
         if any(each.shape or each.dtype != tensors[0].dtype or each.device != tensors[0].device for each in tensors):

@@ -34,11 +34,11 @@ class Pooled(Selection):
         best, _ = out
         if best.numel() == 0:
             return False
-        shortcut = None if best.is_cpu else self._shortcut()
+        shortcut = self._shortcut()
         flag = None if shortcut is None else shortcut.ties(call.arguments["self"], call.arguments)
         if flag is not None:
             return flag
-        return _are_tied(of_call(self.windows_of, call.arguments), call.arguments["self"], best)
+        return _tied(of_call(self.windows_of, call.arguments), call.arguments["self"], best, 0.0).any()
 
     def hits(self, call: PassCall, tol: float) -> Tensor | bool:
         return True if tol > 0 else self.met(call, _native(call))
@@ -184,15 +184,6 @@ def _ahead(call: PassCall, windows: Windows, moved: Tensor, tol: float, further:
     call.memo["undecided"] = level
     found = torch.where(tied, windows.in_space.expand_as(ahead).gather(-1, chosen).squeeze(-1), indices)
     return found if further is None else torch.where(level, further, found)
-
-
-def _are_tied(windows: Windows, x: Tensor, best: Tensor) -> Tensor | bool:
-    """Whether some windows hold their largest entry more than once."""
-    if best.is_cpu and windows.is_whole and _are_few(windows, best):
-        smaller = torch.count_nonzero(windows.entries(x) < best.unsqueeze(-1))
-        if smaller.item() == best.numel() * (windows.candidates - 1):  # all but one entry of each
-            return False
-    return _tied(windows, x, best, 0.0).any()
 
 
 def _tied(windows: Windows, x: Tensor, best: Tensor, tol: float) -> Tensor:
