@@ -152,14 +152,16 @@ class Search:
         if not current.is_as_expected():
             return self.decided(ahead, nearby, expect=False)
         check_decided(current, self.value, reached, self.program, ahead, slope)
+        again = reached
         try:
             if not self.at_once:
                 gradient, again = self.program.replay(current)
-            else:
-                gradient, again = self.program.gradient_of(out, leaves) if gradient is None else gradient, reached
+            elif gradient is None:
+                gradient = self.program.gradient_of(out, leaves)
         except DoesNotRepeat as error:
             self._require_repetition(current, error)
             self.at_once = True
+        if gradient is None:  # now that nothing holds the frames of the error, which may hold states of torch
             return self.decided(ahead, nearby, expect=False)
         check_value(self.value, again, current, self.program, ahead, slope)
         slope = _known_slope(slope, gradient, ahead)

@@ -32,6 +32,7 @@ DROPOUTS = frozenset((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dr
 # Numbers leave the program in the first; what is then made of numbers is made in double precision.
 READS = frozenset((Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__array__))
 OF_NUMBERS = frozenset((torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.full))
+_NUMBERS = frozenset((bool, int, float, type(None)))  # and nothing, which stay what they are
 _ATTRIBUTE = "__get__"
 _REPLACE = Tensor.data.__set__  # type: ignore[attr-defined]
 # Functions whose numbers say where a kink lies: kernels round these to the precision of the tensor first.
@@ -110,7 +111,7 @@ class StandIn(TorchFunctionMode):
         if self.wide and kind.drops:
             return self._dropped(func, args, kwargs or {})
         with DisableTorchFunction():  # to ask for a dtype is a call of a torch function, too
-            others = [self._other(each) for each in args]
+            others = [each if type(each) in _NUMBERS else self._other(each) for each in args]
             named = {name: self._other(each) for name, each in kwargs.items()} if kwargs else {}
             if kind.is_bounded and self.wide and self.dtype in NARROW:
                 others = [self._rounded(each) for each in others]

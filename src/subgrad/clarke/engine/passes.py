@@ -185,9 +185,10 @@ def some(mask: Tensor) -> Tensor:
 
 def read(flags: list[Tensor | bool]) -> list[bool]:
     """Flags on the device, all read at once."""
+    tensors = [flag for flag in flags if isinstance(flag, Tensor) and not flag.is_cpu]
+    if not tensors:  # there is nothing to wait for
+        return list(map(bool, flags))
     tensors = [flag for flag in flags if isinstance(flag, Tensor)]
-    if all(flag.is_cpu for flag in tensors):  # where there is nothing to wait for
-        return [bool(flag) for flag in flags]
     device = next(flag.device for flag in tensors if flag.device.type != "cpu")
     alike: dict[torch.dtype, list[Tensor]] = {}  # flags, and counts; those of one dtype are converted together
     for flag in tensors:
@@ -344,9 +345,10 @@ class Decide:
     def note_use(self, args: Any) -> None:
         """Values of tied entries are the same, and their indices are not."""
         for each in args:
-            if isinstance(each, list | tuple):
-                self.note_use(each)
-            elif isinstance(each, Tensor) and not each.dtype.is_floating_point and _memory(each) in self.indices:
+            if not isinstance(each, Tensor):
+                if isinstance(each, (list, tuple)):
+                    self.note_use(each)
+            elif not each.dtype.is_floating_point and _memory(each) in self.indices:
                 _, flag, line = self.indices.pop(_memory(each))
                 self.tied.append((torch.ones_like(flag), line))
                 if self.nearby is None:  # which would have answered

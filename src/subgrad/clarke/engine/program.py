@@ -16,7 +16,7 @@ from subgrad.apply import pass_kernels
 from subgrad.apply.current_pass import running
 from subgrad.apply.scopes import Scope
 from subgrad.clarke.engine.dead_entries import Sparing, spare_dead_entries
-from subgrad.clarke.engine.directions import Direction
+from subgrad.clarke.engine.directions import Direction, NotGeneric
 from subgrad.clarke.engine.double_precision import NARROW, standing_in
 from subgrad.clarke.engine.duals import carries_tangents, dual
 from subgrad.clarke.engine.environment import eager, generator_states, without_fast_paths
@@ -24,7 +24,7 @@ from subgrad.clarke.engine.errors import Refused, here, where_raised
 from subgrad.clarke.engine.function_mode import Watch
 from subgrad.clarke.engine.inference_tensors import is_about_inference, with_copies
 from subgrad.clarke.engine.module_state import ModuleState
-from subgrad.clarke.engine.passes import RULES, Beside, Decide, Look, Replay
+from subgrad.clarke.engine.passes import RULES, Beside, Decide, DoesNotRepeat, Look, NotFollowed, Replay
 from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
 from subgrad.clarke.rules.rule_table import rules, rules_of_others
 from subgrad.conventions import Convention
@@ -115,6 +115,7 @@ class Program:
             if any(error is each for each in self.raised):
                 raise self._as_refusal(error) from error
             raise
+        self.raised.clear()  # their frames hold this program, and may hold states of torch
         self.modules.settle()
         self.written.settle()
         if not self._has_run:
@@ -132,7 +133,7 @@ class Program:
         try:
             return self.call(given)
         except Exception as error:
-            if not self.is_known or isinstance(error, (Refused, WritesIntoArgument, torch.OutOfMemoryError)):
+            if not self.is_known or isinstance(error, (Refused, *_OURS, torch.OutOfMemoryError)):
                 raise
             if isinstance(error, StopIteration):  # which generators on the way take for their own
                 error = RuntimeError("StopIteration").with_traceback(error.__traceback__)
@@ -404,6 +405,9 @@ def _watched(current: Beside) -> Iterator[None]:
 def _watching(current: Look | Replay | Beside) -> AbstractContextManager[Any]:
     """To watch every call takes time, which a replay of calls that were all seen to be plain can do without."""
     return nullcontext() if isinstance(current, Replay) and not current.is_watched else Watch(current)
+
+
+_OURS = (WritesIntoArgument, DoesNotRepeat, NotFollowed, NotGeneric)  # that end a run
 
 
 class MustLook(Exception):  # noqa: N818
