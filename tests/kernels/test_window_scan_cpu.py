@@ -10,7 +10,7 @@ from torch import Tensor
 
 from subgrad.kernels.cpu_window_scan import FEW, OnCpu
 
-NAMES = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+NAMES: tuple[str, ...] = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 SIDE_BY_SIDE = {
     "squares": ([2, 2], [], [0, 0], [1, 1], False),
     "one number": ([3], [3], [0], [1], False),

@@ -26,12 +26,12 @@ _stance: Any = None
 
 def by_itself(run: Callable[[], Any]) -> Any:
     """Run as it is: also where a compiled function calls, and inside `inference_mode`, which records nothing."""
-    if "torch._dynamo" in sys.modules:
-        run = torch.compiler.disable(run)
-    if not torch.is_inference_mode_enabled():
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False):
+            return by_itself(run)
+    if "torch._dynamo" not in sys.modules:
         return run()
-    with torch.inference_mode(False):
-        return run()
+    return torch.compiler.disable(run)()  # pyright: ignore[reportCallIssue]
 
 
 def eager() -> AbstractContextManager[None]:

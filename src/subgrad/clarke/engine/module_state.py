@@ -148,8 +148,7 @@ def _is_left_alone(kind: type) -> bool:
 
 def _put_back(state: Iterable[tuple[Held, Held]]) -> None:
     for held, kept in state:
-        both = (held.values(), kept.values()) if type(held) is type(kept) is dict else map(_contents, (held, kept))
-        if len(held) == len(kept) and all(map(is_, *both)):
+        if len(held) == len(kept) and all(map(is_, _contents(held), _contents(kept))):
             continue
         if isinstance(held, list):
             held[:] = kept

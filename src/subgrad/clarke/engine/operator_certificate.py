@@ -36,7 +36,7 @@ def contradicted(call: PassCall, outputs: Sequence[tuple[int, Tensor]], is_entry
         return None
     with torch.no_grad():
         along = Along(call)
-        rest = 0.0 if is_entrywise else along.length
+        rest: Any = 0.0 if is_entrywise else along.length
         one, here = along.at(1), along.at(0)
         # As nearly always; two more values are needed to tell a contradiction. A device is not waited for.
         if isinstance(along.step, float) and all(
