@@ -19,9 +19,10 @@ from subgrad.clarke.engine.limits import Limit
 from subgrad.clarke.engine.memory import most_of
 from subgrad.clarke.engine.near_kinks import looks_near
 from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby
-from subgrad.clarke.engine.passes import Decide, DoesNotRepeat, Look, Site, lines
+from subgrad.clarke.engine.passes import Decide, DoesNotRepeat, Look, lines
 from subgrad.clarke.engine.program import Program, Vector
 from subgrad.clarke.engine.quotients import Values
+from subgrad.clarke.engine.rule import Site
 from subgrad.clarke.engine.terms import product_of
 from subgrad.clarke.rules.degenerate_bases import gradient_with_tangents
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from subgrad.clarke.engine.passes import Site
+from subgrad.clarke.engine.rule import Site
 
 
 @dataclass

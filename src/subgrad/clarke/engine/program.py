@@ -24,7 +24,8 @@ from subgrad.clarke.engine.errors import Refused, here, where_raised
 from subgrad.clarke.engine.function_mode import Watch
 from subgrad.clarke.engine.inference_tensors import is_about_inference, with_copies
 from subgrad.clarke.engine.module_state import ModuleState
-from subgrad.clarke.engine.passes import RULES, Beside, Decide, DoesNotRepeat, Look, NotFollowed, Replay
+from subgrad.clarke.engine.passes import Beside, Decide, DoesNotRepeat, Look, NotFollowed, Replay
+from subgrad.clarke.engine.rule import RULES
 from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
 from subgrad.clarke.rules.rule_table import rules, rules_of_others
 from subgrad.conventions import Convention
