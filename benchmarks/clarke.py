@@ -7,7 +7,7 @@ that of a program that is known, `first` that of its first call, where the resul
 some ten million windows a few tie by chance, so that inputs are drawn again until none does. Times are medians of runs
 that alternate between the two; memory is the peak above what the model and its inputs take. ``--small`` measures models
 that are too small for their arithmetic to count, with the same limits, and programs of a few operators, with their own.
-One thread, since operators of microseconds wait for others, where these have to share a core, for milliseconds.
+One thread, of which only the time counts in which it ran: where others share its core it waits for milliseconds.
 """
 
 from __future__ import annotations
@@ -175,11 +175,12 @@ def small_programs() -> dict[str, tuple[Loss, Any]]:
 def milliseconds(run: Callable[[], Any], device: str) -> float:
     if device != "cpu":
         torch.cuda.synchronize()
-    start = time.perf_counter()
+    clock = time.thread_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    start = clock()
     run()
     if device != "cpu":
         torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - start)
+    return 1e3 * (clock() - start)
 
 
 def peak(run: Callable[[], Any]) -> int:

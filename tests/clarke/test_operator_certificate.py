@@ -13,7 +13,8 @@ from torch import Tensor
 import subgrad
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.operator_certificate import MANY
-from subgrad.clarke.engine.passes import Decide, Rule
+from subgrad.clarke.engine.passes import Decide
+from subgrad.clarke.engine.rule import Rule
 from subgrad.clarke.rules.max_pool import Pooled
 from subgrad.clarke.rules.piecewise_linear import Bent
 from subgrad.clarke.rules.pointwise import Pointwise

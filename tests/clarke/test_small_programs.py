@@ -14,9 +14,8 @@ from torch._subclasses import FakeTensorMode
 
 import subgrad
 from subgrad.clarke.engine import program
-from subgrad.clarke.engine.directions import random_direction
+from subgrad.clarke.engine.directions import known_direction, random_direction
 from subgrad.clarke.engine.function_mode import Watch
-from subgrad.clarke.engine.memory import Memory
 from subgrad.clarke.engine.passes import Replay
 from subgrad.clarke.rules import max_pool
 from subgrad.kinks import pooling_windows
@@ -211,10 +210,12 @@ def test_the_same_direction_is_drawn_for_the_same_seed_and_another_for_another()
 
 @pytest.mark.parametrize("part", ["a leaf's", "a factor"])
 def test_a_direction_that_was_written_into_is_drawn_again(part: str) -> None:
-    memory, leaves = Memory(), [torch.zeros(3), torch.zeros(70, 70)]
-    kept = memory.direction(leaves, 5)
-    assert memory.direction(leaves, 5) is kept
+    leaves = [torch.zeros(3), torch.zeros(70, 70)]
+    kept = known_direction(leaves, 5, products=True)
+    assert known_direction(leaves, 5, products=True) is kept
+    assert known_direction(leaves, 6, products=True) is not kept
     (pair,) = filter(None, kept.pairs)
     (kept[0] if part == "a leaf's" else pair[1]).zero_()
-    for found, wanted in zip(memory.direction(leaves, 5), random_direction(leaves, 5, products=True), strict=True):
+    again = known_direction(leaves, 5, products=True)
+    for found, wanted in zip(again, random_direction(leaves, 5, products=True), strict=True):
         assert torch.equal(found, wanted)

@@ -6,6 +6,7 @@ What has a gradient is held against the values of the program nearby; what has n
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import warnings
 from collections.abc import Callable
@@ -552,6 +553,17 @@ def test_conditions_and_loops_of_torch_are_followed() -> None:
         for seed in range(4):
             found = subgrad.grad(ahead, seed=seed)(point)
             assert min((found - each).abs().max() for each in nearby) < 1e-9
+
+
+def test_a_run_that_ends_early_leaves_no_state_of_torch_behind() -> None:
+    """To show a tensor switches transforms off as long as its frame lives, which the error of a run may hold."""
+    gc.collect()
+    gc.disable()
+    try:
+        subgrad.grad(lambda x: (repr(x), x.abs())[1].sum())(numbers(0.0, 0.0))
+        assert torch.func.grad(lambda x: (x.abs() * WEIGHTS).sum())(numbers(1.0, 1.0)).tolist() == WEIGHTS.tolist()
+    finally:
+        gc.enable()
 
 
 def test_handlers_and_conventions_leave_nothing_behind() -> None:

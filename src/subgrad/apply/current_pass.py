@@ -7,8 +7,7 @@ for the time of a pass: where none is running no call of torch can reach them, a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from subgrad.torch_internals.dispatcher import dispatch_key_parse, set_key_included
@@ -30,41 +29,49 @@ class Pass(Protocol):
 
 
 class _Here(threading.local):
-    """The pass of this thread. To set it is to switch the key, unless that is held on."""
+    """The pass of this thread. To set it is to switch the key, unless that is held on.
 
-    _current: Pass | None = None
-    _is_held = False
+    Attributes:
+        in_force: what ``current`` returns, with a call less for those who ask for every operator.
+        is_held: whether the key stays on where no pass is in force.
+    """
+
+    in_force: Pass | None = None
+    is_held = False
 
     @property
     def current(self) -> Pass | None:
-        return self._current
+        return self.in_force
 
     @current.setter
     def current(self, current: Pass | None) -> None:
-        self._current = current
-        set_key_included(KEY, current is not None or self._is_held)
+        self.in_force = current
+        set_key_included(KEY, current is not None or self.is_held)
 
     def hold(self, is_held: bool) -> None:
         """Whether the key stays on where no pass is in force."""
-        self._is_held = is_held
+        self.is_held = is_held
         self.put_key_back()
 
     def put_key_back(self) -> None:
         """After a backward: it ends with the key as it was when it began, whoever set a pass while it ran."""
-        set_key_included(KEY, self._current is not None or self._is_held)
+        set_key_included(KEY, self.in_force is not None or self.is_held)
 
 
 here = _Here()
 
 
-@contextmanager
-def running(current: Pass | None) -> Iterator[None]:
+class running:
     """Put a pass in force in this thread; None suspends the one that is."""
-    before, here.current = here.current, current
-    try:
-        yield
-    finally:
-        here.current = before
+
+    def __init__(self, current: Pass | None):
+        self.current = current
+
+    def __enter__(self) -> None:
+        self.before, here.current = here.in_force, self.current
+
+    def __exit__(self, *exception: object) -> None:
+        here.current = self.before
 
 
 def fork() -> Pass | None:

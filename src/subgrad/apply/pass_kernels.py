@@ -29,6 +29,7 @@ from subgrad.torch_internals.dispatcher import (
     has_kernel_for_key,
     higher_order_fallthrough_keys,
     higher_order_ops,
+    set_key_included,
     uncache_dispatch,
 )
 
@@ -204,14 +205,16 @@ def _kernel(op: Operator, name: str) -> Callable[..., Any]:
             acts[keys] = _is_at_autograd(name, keyset)
         if not acts[keys]:
             return form.run(keyset, args, kwargs, args)
-        current = here.current
+        current = here.in_force
         rule = None if current is None else current.rules.get(operator)
         if current is None or rule is None:
             return form.run(keyset, args, kwargs, given)
-        here.current = None
+        here.in_force = None
+        set_key_included(KEY, here.is_held)
         try:
             return current.run(rule, PassCall(form, keyset, args, kwargs, given))
         finally:
-            here.current = current
+            here.in_force = current
+            set_key_included(KEY, True)
 
     return kernel

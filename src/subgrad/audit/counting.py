@@ -16,7 +16,7 @@ from subgrad.apply.pass_kernels import PassCall
 from subgrad.audit.result import DECADES
 from subgrad.kernels.cuda_bitmask import is_dense
 from subgrad.kernels.cuda_corner_scan import count_at
-from subgrad.kernels.cuda_window_scan import tied_windows
+from subgrad.kernels.window_scan import tied_windows
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.pooling_windows import of_call, regular
 from subgrad.kinks.rounded import rounded

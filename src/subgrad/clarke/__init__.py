@@ -16,7 +16,9 @@ Every function takes a seed, which decides the direction, and ``tol``, within wh
 `Refused` is raised, with the line of the program, where there is no such gradient.
 """
 
-from subgrad.clarke.api import Element, backward, element, grad, jvp, value_and_grad
+from subgrad.clarke.api import backward, element, grad, value_and_grad
+from subgrad.clarke.arguments import Element
+from subgrad.clarke.directional import jvp
 from subgrad.clarke.engine.errors import Refused
 from subgrad.clarke.least_element import MinNorm, directions, elements, min_norm
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subgrad.clarke.api import Argnums, Arguments, Element, require_function
+from subgrad.clarke.arguments import Argnums, Arguments, Element, require_function
 from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.errors import Refused
 from subgrad.clarke.engine.found import Found

@@ -26,7 +26,7 @@ def _is_for(x: Tensor) -> bool:
 
 
 def tied_windows(x: Tensor, arguments: Arguments) -> Tensor | None:
-    """How many windows hold their largest entry twice; None for calls that the kernel is not made for."""
+    """See `window_scan`."""
     geometry = geometry_of(x, arguments) if _is_for(x) else None
     return None if geometry is None else geometry.tied(x.detach()).count_nonzero()
 
@@ -34,11 +34,7 @@ def tied_windows(x: Tensor, arguments: Arguments) -> Tensor | None:
 def look_ahead(
     x: Tensor, tangent: Tensor, values: Tensor, indices: Tensor, arguments: Arguments, last: bool
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Of a window's largest entries the one whose tangent is largest, of several the first or the last.
-
-    Returns its index, whether any window is tied, and whether one is in its tangents too; None for calls that the
-    kernel is not made for.
-    """
+    """See `window_scan`."""
     # Three sizes: an image in space, which without a batch has four dimensions as well.
     if not _is_for(x) or x.ndim not in (3, 4) or len(arguments["kernel_size"]) > 2:
         return None

@@ -58,12 +58,12 @@ class Windows:
         """That of the output, in space."""
         return tuple(index.shape[-2] for index, _ in self.lines)
 
-    @property
+    @cached_property
     def is_whole(self) -> bool:
         """Whether all candidates exist."""
         return bool(self.slices) and not any(self.padding)
 
-    @property
+    @cached_property
     def candidates(self) -> int:
         """How many each output has at most."""
         return prod(index.shape[-1] for index, _ in self.lines)
@@ -142,7 +142,7 @@ class Windows:
 
 def of_call(make: Callable[..., Windows], arguments: Mapping[str, Any]) -> Windows:
     """The windows of a call, from those of its arguments that ``make`` names."""
-    return make(arguments["self"], *(arguments[name] for name in _names(make)))
+    return make(arguments["self"], *[arguments[name] for name in _names(make)])
 
 
 @cache
@@ -159,12 +159,24 @@ def regular(
     ceil_mode: bool = False,
 ) -> Windows:
     """The windows of ``max_pool2d`` and its relatives, with their arguments."""
-    given = (kernel_size, stride or kernel_size, padding, dilation)
+    given = [each if isinstance(each, int) else tuple(each) for each in (kernel_size, stride, padding, dilation)]
+    keep = _may_keep(x)
+    places, numbers = (_known_numbers if keep else _numbers)(x.shape, *given)
+    return _made(_regular, x, places, *numbers, ceil_mode, keep=keep)
+
+
+def _numbers(shape: Sequence[int], *given: Sequence[int] | int) -> tuple[int, tuple[tuple[int, ...], ...]]:
+    """About how many positions such windows have, and what is given, dimension by dimension."""
+    kernel_size, stride, *others = given
+    given = (kernel_size, stride or kernel_size, *others)
     # One number in a list, too, is for all dimensions.
-    dims = max(2 if x.ndim < 5 else 3, *(1 if isinstance(each, int) else len(each) for each in given))
-    sizes, (k, s, p, d) = tuple(x.shape[-dims:]), (_each(value, dims) for value in given)
+    dims = max(2 if len(shape) < 5 else 3, *(1 if isinstance(each, int) else len(each) for each in given))
+    sizes, (k, s, p, d) = tuple(shape[-dims:]), (_each(value, dims) for value in given)
     places = prod((size + 2 * pad) * wide for size, pad, wide in zip(sizes, p, k, strict=True))
-    return _made(_regular, x, places, sizes, k, s, p, d, ceil_mode)
+    return places, (sizes, k, s, p, d)
+
+
+_known_numbers = lru_cache(maxsize=256)(_numbers)
 
 
 def _regular(device: torch.device, sizes: tuple[int, ...], *numbers: Any) -> Windows:
@@ -224,7 +236,7 @@ def adaptive(x: Tensor, output_size: Sequence[int]) -> Windows:
     """The windows of ``adaptive_max_pool2d`` and its relatives."""
     sizes, wanted = tuple(x.shape[-len(output_size) :]), tuple(output_size)
     places = prod(size + 2 * outputs for size, outputs in zip(sizes, wanted, strict=True))
-    return _made(_adaptive, x, places, sizes, wanted)
+    return _made(_adaptive, x, places, sizes, wanted, keep=_may_keep(x))
 
 
 def _adaptive(device: torch.device, sizes: tuple[int, ...], output_size: tuple[int, ...]) -> Windows:
@@ -280,9 +292,9 @@ _FEW = 2**15  # places, so that what is kept stays small: some 20 MB at most
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def _made(make: Callable[..., Windows], x: Tensor, places: int, *numbers: Any) -> Windows:
+def _made(make: Callable[..., Windows], x: Tensor, places: int, *numbers: Any, keep: bool) -> Windows:
     """Windows for a tensor, from numbers alone; about ``places`` positions at most."""
-    return _kept(make, numbers) if _may_keep(x) and places <= _FEW else make(x.device, *numbers)
+    return _kept(make, numbers) if keep and places <= _FEW else make(x.device, *numbers)
 
 
 def _may_keep(x: Tensor) -> bool:

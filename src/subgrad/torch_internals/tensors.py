@@ -17,6 +17,7 @@ values_of = method("torch:Tensor._values", "the entries that a sparse tensor has
 storage_pointer = attribute("torch:UntypedStorage._cdata", "the address of a storage's own record")
 storage_use_count = private("torch._C:_storage_Use_Count", "how many tensors and others hold a storage, by that address")
 flatten_dense_tensors = private("torch._utils:_flatten_dense_tensors", "many tensors as one, in one call")
+foreach_add_ = private("torch:_foreach_add_", "adds many tensors to as many others, in one call")
 foreach_copy_ = private("torch:_foreach_copy_", "writes many tensors into as many others, in one launch")
 foreach_norm = private("torch:_foreach_norm", "the norms of many tensors, in one launch")
 code_of_module_call = private("torch.nn:Module._call_impl.__code__", "the function whose frame says that a module is running")

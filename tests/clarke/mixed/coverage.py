@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from subgrad.clarke.engine.passes import Look, Rule
+from subgrad.clarke.engine.passes import Look
+from subgrad.clarke.engine.rule import Rule
 from subgrad.clarke.rules.rule_table import rules
 
 # Rules of calls that no program on a CPU makes, or whose only answer is a refusal.

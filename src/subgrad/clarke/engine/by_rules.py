@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from subgrad.clarke.engine.certificate import Values, certified, check_value, hold_against_values, product_of
+from subgrad.clarke.engine.certificate import certified, check_value, hold_against_values
 from subgrad.clarke.engine.dead_entries import is_finite
-from subgrad.clarke.engine.directions import Direction, NotGeneric, random_direction
+from subgrad.clarke.engine.directions import Direction, NotGeneric, known_direction, random_direction
 from subgrad.clarke.engine.duals import carrying_tangents
 from subgrad.clarke.engine.errors import Contradicted, Denied, Jumps, Refused
 from subgrad.clarke.engine.found import Found, agree, outcome
@@ -19,8 +19,11 @@ from subgrad.clarke.engine.limits import Limit
 from subgrad.clarke.engine.memory import most_of
 from subgrad.clarke.engine.near_kinks import looks_near
 from subgrad.clarke.engine.nearby_runs import NOT_FOLLOWED, answers_nearby
-from subgrad.clarke.engine.passes import Decide, DoesNotRepeat, Look, Site, lines
+from subgrad.clarke.engine.passes import Decide, DoesNotRepeat, Look, lines
 from subgrad.clarke.engine.program import Program, Vector
+from subgrad.clarke.engine.quotients import Values
+from subgrad.clarke.engine.rule import Site
+from subgrad.clarke.engine.terms import product_of
 from subgrad.clarke.rules.degenerate_bases import gradient_with_tangents
 
 
@@ -61,7 +64,7 @@ class Search:
             raise Refused(_fused(self.looked.fused[0]))
         try:
             try:
-                ahead = random_direction(leaves, seed, products=True) if direction is None else Direction(direction)
+                ahead = known_direction(leaves, seed, products=True) if direction is None else Direction(direction)
                 return self.along(ahead)
             except NotGeneric:
                 return self.along(random_direction(leaves, seed))
@@ -150,14 +153,16 @@ class Search:
         if not current.is_as_expected():
             return self.decided(ahead, nearby, expect=False)
         check_decided(current, self.value, reached, self.program, ahead, slope)
+        again = reached
         try:
             if not self.at_once:
                 gradient, again = self.program.replay(current)
-            else:
-                gradient, again = self.program.gradient_of(out, leaves) if gradient is None else gradient, reached
+            elif gradient is None:
+                gradient = self.program.gradient_of(out, leaves)
         except DoesNotRepeat as error:
             self._require_repetition(current, error)
             self.at_once = True
+        if gradient is None:  # now that nothing holds the frames of the error, which may hold states of torch
             return self.decided(ahead, nearby, expect=False)
         check_value(self.value, again, current, self.program, ahead, slope)
         slope = _known_slope(slope, gradient, ahead)

@@ -8,8 +8,10 @@ returned.
 
 from __future__ import annotations
 
+from cmath import isfinite
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from math import isnan
 from typing import Any
 
 import torch
@@ -23,35 +25,30 @@ Gradients = tuple[Tensor | None, ...]
 
 
 def is_finite(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether all entries are, read from the device once: a sum of sizes is, unless one is not, or it overflows."""
-    groups = _alike(tensors)
-    if _all([torch.stack(_sizes(some)).isfinite().all() for some in groups]):
-        return True
-    return _all([_dense(each).isfinite().all() for some in groups for each in some])
+    """Whether all entries are: then their sum is, unless it overflows."""
+    given = [each for each in tensors if each is not None]
+    return isfinite(_sum(given)) or all(bool(_dense(each).isfinite().all()) for each in given)
 
 
-def is_nan(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether any entry is, read from the device once: a sum of sizes is nan where one of them is, and nowhere else."""
-    return not _all([~torch.stack(_sizes(some)).isnan().any() for some in _alike(tensors)])
+def is_nan(number: Tensor) -> bool:
+    """Whether a tensor of one entry is."""
+    return isnan(found) if isinstance(found := number.item(), float) else bool(number.isnan())
 
 
-def _alike(tensors: Sequence[Tensor | None]) -> list[list[Tensor]]:
-    alike: dict[Any, list[Tensor]] = {}
+def _sum(tensors: Sequence[Tensor]) -> complex:
+    """Of all entries; of their sizes on a device, where one launch adds them up, and is waited for once."""
+    total: complex = 0.0
+    elsewhere: dict[Any, list[Tensor]] = {}
     for each in tensors:
-        if each is not None and each.numel():
-            alike.setdefault((each.dtype, each.device, each.layout), []).append(each.detach())
-    return list(alike.values())
-
-
-def _sizes(tensors: list[Tensor]) -> list[Tensor]:
-    """Of tensors that are alike, in one launch."""
-    if tensors[0].layout is torch.strided and tensors[0].is_floating_point():
-        return list(foreach_norm(tensors, 1))
-    return [_dense(each).abs().sum() for each in tensors]
-
-
-def _all(flags: list[Tensor]) -> bool:
-    return not flags or bool(torch.stack([each.to(flags[0].device) for each in flags]).all())
+        if each.is_cpu:
+            total += each.sum().item()
+        elif each.numel():
+            elsewhere.setdefault((each.dtype, each.device, each.layout), []).append(each.detach())
+    for (dtype, _, layout), alike in elsewhere.items():
+        is_plain = layout is torch.strided and dtype.is_floating_point
+        sizes = foreach_norm(alike, 1) if is_plain else [_dense(each).abs().sum() for each in alike]
+        total += torch.stack(list(sizes)).sum(dtype=torch.float32).item()
+    return total
 
 
 def _dense(each: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,6 +33,7 @@ DROPOUTS = frozenset((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dr
 # Numbers leave the program in the first; what is then made of numbers is made in double precision.
 READS = frozenset((Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__array__))
 OF_NUMBERS = frozenset((torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.full))
+_NUMBERS = frozenset((bool, int, float, type(None)))  # and nothing, which stay what they are
 _ATTRIBUTE = "__get__"
 _REPLACE = Tensor.data.__set__  # type: ignore[attr-defined]
 # Functions whose numbers say where a kink lies: kernels round these to the precision of the tensor first.
@@ -56,6 +59,36 @@ BOUNDED = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What has to be known of a function of torch to call it in double precision.
+
+    Attributes:
+        cast: the dtype that it names by its own name.
+        gets: it gets an attribute.
+        replaces: it sets ``x.data``.
+        drops: it is a dropout.
+        is_bounded: its numbers say where a kink lies.
+        reads: it takes numbers out of the program.
+        is_of_numbers: it makes a tensor of numbers.
+    """
+
+    cast: torch.dtype | None
+    gets: bool
+    replaces: bool
+    drops: bool
+    is_bounded: bool
+    reads: bool
+    is_of_numbers: bool
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def of(cls, func: Any) -> Kind:
+        name = getattr(func, "__name__", "")
+        where = name == _ATTRIBUTE, func == _REPLACE, func in DROPOUTS, name in BOUNDED, func in READS
+        return cls(CASTS.get(func), *where, func in OF_NUMBERS)
+
+
 class StandIn(TorchFunctionMode):
     """Give torch functions other tensors in the place of some, which a program may hold itself; in double if wide."""
 
@@ -68,25 +101,27 @@ class StandIn(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in LOST:
             args, kwargs = whole(func, args, kwargs)
-        if self.wide and func in CASTS:
-            self._widen(CASTS[func])
+        kind = Kind.of(func)
+        if self.wide and kind.cast is not None:
+            self._widen(kind.cast)
             func = Tensor.double
-        elif getattr(func, "__name__", "") == _ATTRIBUTE and not (args and id(args[0]) in self.others):
+        elif kind.gets and not (args and id(args[0]) in self.others):
             return func(*args, **(kwargs or {}))
-        if func == _REPLACE and id(args[0]) not in self.others:
+        if kind.replaces and id(args[0]) not in self.others:
             return self._replace(*args)
-        if self.wide and func in DROPOUTS:
+        if self.wide and kind.drops:
             return self._dropped(func, args, kwargs or {})
         with DisableTorchFunction():  # to ask for a dtype is a call of a torch function, too
-            others, named = self._other(args), {name: self._other(each) for name, each in (kwargs or {}).items()}
-            if self.wide and self.dtype in NARROW and getattr(func, "__name__", "") in BOUNDED:
-                others = tuple(map(self._rounded, others))
+            others = [each if type(each) in _NUMBERS else self._other(each) for each in args]
+            named = {name: self._other(each) for name, each in kwargs.items()} if kwargs else {}
+            if kind.is_bounded and self.wide and self.dtype in NARROW:
+                others = [self._rounded(each) for each in others]
                 named = {name: self._rounded(each) for name, each in named.items()}
-        self.has_read |= func in READS
+        self.has_read |= kind.reads
         out = func(*others, **named)
-        if self.wide and isinstance(out, Tensor) and not any(map(_is_tensor, args)) and out.dtype in NARROW:
+        if self.wide and isinstance(out, Tensor) and out.dtype in NARROW and not any(map(_is_tensor, args)):
             # Made without a dtype; numbers that the program has read may have more digits.
-            is_new = self.has_read and func in OF_NUMBERS
+            is_new = self.has_read and kind.is_of_numbers
             return func(*args, **{**(kwargs or {}), "dtype": torch.float64}) if is_new else out.double()
         return out
 
@@ -111,8 +146,8 @@ class StandIn(TorchFunctionMode):
 
     def _other(self, given: Any) -> Any:
         if isinstance(given, Tensor):
-            found = self.others.get(id(given), given)
-            if not (self.wide and found.dtype in NARROW):
+            found = self.others.get(id(given), given) if self.others else given
+            if not self.wide or found.dtype not in NARROW:
                 return found
             if found.ndim:
                 self._widen(found.dtype)

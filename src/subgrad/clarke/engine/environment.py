@@ -26,10 +26,12 @@ _stance: Any = None
 
 def by_itself(run: Callable[[], Any]) -> Any:
     """Run as it is: also where a compiled function calls, and inside `inference_mode`, which records nothing."""
-    with torch.inference_mode(False):
-        if "torch._dynamo" not in sys.modules:
-            return run()
-        return torch.compiler.disable(run)()  # pyright: ignore[reportCallIssue]
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False):
+            return by_itself(run)
+    if "torch._dynamo" not in sys.modules:
+        return run()
+    return torch.compiler.disable(run)()  # pyright: ignore[reportCallIssue]
 
 
 def eager() -> AbstractContextManager[None]:

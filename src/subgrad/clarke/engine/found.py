@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from subgrad.clarke.engine.dead_entries import is_finite
 from subgrad.clarke.engine.duals import parts
 
 
@@ -34,6 +36,11 @@ class Found:
     slope: float | None = None
     product: float | None = None
     extrapolated: bool = False
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the gradient is: what is not, times a direction, is inf or nan, be it times 0."""
+        return (self.product is not None and isfinite(self.product)) or is_finite(self.gradient)
 
 
 def outcome(out: Tensor) -> tuple[Tensor, float]:

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from subgrad.clarke.engine.certificate import SEED_BESIDE, Values, check_reaches, product_of, sizes
+from subgrad.clarke.engine.certificate import check_reaches
 from subgrad.clarke.engine.dead_entries import is_finite
 from subgrad.clarke.engine.directions import random_direction
 from subgrad.clarke.engine.errors import Refused, where_raised
 from subgrad.clarke.engine.extrapolation import derivative_limit, gradient_limit
 from subgrad.clarke.engine.found import Found
 from subgrad.clarke.engine.near_kinks import has_near_kinks
-from subgrad.clarke.engine.passes import Site
 from subgrad.clarke.engine.program import Program, Vector
+from subgrad.clarke.engine.quotients import SEED_BESIDE, Values
+from subgrad.clarke.engine.rule import Site
+from subgrad.clarke.engine.terms import product_of, sizes
 
 
 @dataclass(frozen=True)

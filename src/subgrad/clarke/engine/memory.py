@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from torch import Tensor
-
-from subgrad.clarke.engine.certificate import SMALL
-from subgrad.clarke.engine.directions import Direction, random_direction
-from subgrad.clarke.engine.passes import Site
+from subgrad.clarke.engine.rule import Site
 
 
 @dataclass
 class Memory:
     """What the last run of a program met: where it met kinks there is no need to look for them first.
 
-    And the last direction, of a small program. Only the time that is taken depends on it, never the result.
+    Only the time that is taken depends on it, never the result.
 
     Attributes:
         expected: the sites of the last run, and whether they met a kink.
@@ -25,7 +20,6 @@ class Memory:
         plain: what meets no kink, though no rule sees all of it, and was found continuous.
         without_rules: what rules do not lead through.
         asks_nearby: comparisons tied in value and tangent.
-        drawn: what a direction was drawn for, the direction, and its version.
     """
 
     expected: list[tuple[Site, bool]] | None = None
@@ -34,16 +28,6 @@ class Memory:
     plain: set[int] = field(default_factory=set)
     without_rules: set[int] = field(default_factory=set)
     asks_nearby: bool = False
-    drawn: tuple[Any, Direction, int] | None = None
-
-    def direction(self, leaves: Sequence[Tensor], seed: int) -> Direction:
-        """A random one, with products; drawn again if anything was written into it."""
-        drawn_for = seed, [(leaf.shape, leaf.stride(), leaf.dtype, leaf.device) for leaf in leaves]
-        if self.drawn is not None and self.drawn[0] == drawn_for and self.drawn[1].version == self.drawn[2]:
-            return self.drawn[1]
-        found = random_direction(leaves, seed, products=True)
-        self.drawn = (drawn_for, found, found.version) if sum(leaf.numel() for leaf in leaves) <= SMALL else None
-        return found
 
     def forget(self) -> None:
         self.expected = None

@@ -8,7 +8,7 @@ dicts, sets and deques among these. Other objects, and globals, are not looked a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from operator import is_
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -24,6 +24,7 @@ _OF_TORCH = frozenset(vars(nn.Module())) - {"_buffers"}
 _WITHOUT_MODULES = (Tensor, str, bytes, int, float, complex, ModuleType, BuiltinFunctionType, dtype, type(None))
 
 _CONTAINERS = (dict, list, set, deque)
+_SIMPLE = frozenset((bool, int, float, str, tuple, type(None), Tensor))  # what most attributes are
 
 Held = dict[Any, Any] | list[Any] | set[Any] | deque[Any]
 
@@ -32,7 +33,8 @@ class ModuleState:
     """What the modules of a program hold, before and after one run of it."""
 
     def __init__(self, reached_from: Iterable[Any]):
-        self._before = [each for module in modules(reached_from) for each in _state(module)]
+        found = [each for module in modules(reached_from) for each in _containers_of(module)]
+        self._before: list[tuple[Held, Held]] = [(held, held.copy()) for held in found]
         self._after: list[tuple[Held, Held]] = []
         self._has_run = False  # and nothing has been put back since
 
@@ -51,29 +53,29 @@ class ModuleState:
             _put_back(self._after)
 
 
-def modules(reached_from: Iterable[Any]) -> Iterator[nn.Module]:
+def modules(reached_from: Iterable[Any]) -> list[nn.Module]:
     """The modules that a program can reach: by its closure, its globals, the objects whose methods it is, and so on."""
-    ahead, seen = deque(reached_from), set[int]()
+    ahead, seen, found = deque(reached_from), set[int](), list[nn.Module]()
     while ahead and len(seen) < MOST:
         each = ahead.popleft()
         if isinstance(each, _WITHOUT_MODULES) or id(each) in seen:
             continue
         seen.add(id(each))
         if isinstance(each, nn.Module):
-            yield from _with_children(each)
+            found += _with_children(each)
         else:
             ahead.extend(_held_by(each))
+    return found
 
 
-def _with_children(module: nn.Module) -> Iterator[nn.Module]:
-    found = {id(module): module}
-    ahead = [module]
-    while ahead:
-        for child in vars(ahead.pop()).get("_modules", {}).values():
-            if child is not None and id(child) not in found:
-                found[id(child)] = child
-                ahead.append(child)
-    return iter(found.values())
+def _with_children(module: nn.Module) -> list[nn.Module]:
+    found, seen = [module], {id(module)}
+    for each in found:
+        for child in vars(each).get("_modules", {}).values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                found.append(child)
+    return found
 
 
 def _held_by(thing: Any) -> Iterable[Any]:
@@ -94,22 +96,21 @@ def _held_by(thing: Any) -> Iterable[Any]:
     return getattr(thing, "__dict__", {}).values()
 
 
-def _named_by(function: FunctionType) -> Iterator[Any]:
+def _named_by(function: FunctionType) -> list[Any]:
     """What a function can call by name; of other files' functions what they close over, as decorators do."""
+    found = []
     for cell in function.__closure__ or ():
         try:
-            yield cell.cell_contents
+            found.append(cell.cell_contents)
         except ValueError:  # not assigned yet
             continue
-    yield from function.__defaults__ or ()
-    yield from (function.__kwdefaults__ or {}).values()
-    if _is_of_torch(function):
-        return
-    here = function.__globals__
-    for name in _names(function.__code__):
-        found = here.get(name)
-        if not isinstance(found, FunctionType) or found.__globals__ is here:
-            yield found
+    found += function.__defaults__ or ()
+    found += (function.__kwdefaults__ or {}).values()
+    if not _is_of_torch(function):
+        here = function.__globals__
+        named = [here.get(name) for name in _names(function.__code__)]
+        found += [each for each in named if not isinstance(each, FunctionType) or each.__globals__ is here]
+    return found
 
 
 def _is_of_torch(thing: Any) -> bool:
@@ -122,21 +123,27 @@ def _names(code: CodeType) -> frozenset[str]:
     return frozenset(code.co_names).union(*map(_names, inner))
 
 
-def _state(module: nn.Module) -> Iterator[tuple[Held, Held]]:
-    """The attributes of a module, and the containers among them and in these, with what is in them."""
+def _containers_of(module: nn.Module) -> list[Held]:
+    """The attributes of a module, and the containers among them and in these."""
+    if _is_left_alone(type(module)):
+        return []
     attributes = vars(module)
-    becomes_another = isinstance(module, LazyModuleMixin)  # in its first run
-    if becomes_another or type(module).__module__.startswith(_PARALLEL):
-        return
-    yield attributes, attributes.copy()
-    ahead = [value for name, value in attributes.items() if name not in _OF_TORCH]
+    found: list[Held] = [attributes]
+    ahead = [each for name, each in attributes.items() if type(each) not in _SIMPLE and name not in _OF_TORCH]
     seen: set[int] = set()
-    while ahead and len(seen) < MOST:
-        value = ahead.pop()
-        if isinstance(value, _CONTAINERS) and len(value) <= LONGEST and id(value) not in seen:
-            seen.add(id(value))
-            yield value, value.copy()
-            ahead.extend(_contents(value) if len(value) <= MOST else ())
+    for each in ahead:
+        if isinstance(each, _CONTAINERS) and len(each) <= LONGEST and id(each) not in seen and len(seen) < MOST:
+            seen.add(id(each))
+            found.append(each)
+            if 0 < len(each) <= MOST:
+                ahead += _contents(each)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _is_left_alone(kind: type) -> bool:
+    """Lazy modules become others in their first run; parallel ones keep accounts."""
+    return issubclass(kind, LazyModuleMixin) or kind.__module__.startswith(_PARALLEL)
 
 
 def _put_back(state: Iterable[tuple[Held, Held]]) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 from torch import Tensor
 
 from subgrad.apply.pass_kernels import PassCall
-from subgrad.clarke.engine.passes import Look, Rule, Site
+from subgrad.clarke.engine.passes import Look
 from subgrad.clarke.engine.program import Program
+from subgrad.clarke.engine.rule import Rule, Site
 
 TOLERANCES = (2.0**-40, 2.0**-30, 2.0**-20)  # of the largest entry, or of 1
 # What moves numbers, selects them, or turns their sign.

@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from subgrad.clarke.engine.certificate import Values, jumps, sizes
+from subgrad.clarke.engine.certificate import jumps
 from subgrad.clarke.engine.duals import carrying_tangents, values
 from subgrad.clarke.engine.errors import Refused
 from subgrad.clarke.engine.extrapolation import derivative_limit, value_limit
-from subgrad.clarke.engine.passes import Decide, NotFollowed, Site, lines
+from subgrad.clarke.engine.passes import Decide, NotFollowed, lines
 from subgrad.clarke.engine.program import Program, Vector
+from subgrad.clarke.engine.quotients import Values
+from subgrad.clarke.engine.rule import Site
+from subgrad.clarke.engine.terms import sizes
 
 # A run on answers that no point gives may go anywhere.
 NOT_FOLLOWED = (NotFollowed, RuntimeError, ValueError, LookupError, ArithmeticError, AssertionError)

@@ -7,8 +7,9 @@ between them, nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
+from math import isfinite
 from typing import Any
 
 import torch
@@ -35,11 +36,11 @@ def contradicted(call: PassCall, outputs: Sequence[tuple[int, Tensor]], is_entry
         return None
     with torch.no_grad():
         along = Along(call)
-        rest = 0.0 if is_entrywise else along.length
+        rest: Any = 0.0 if is_entrywise else along.length
         one, here = along.at(1), along.at(0)
         # As nearly always; two more values are needed to tell a contradiction. A device is not waited for.
-        if all(
-            slope.is_cpu and _agrees(_output(one, number), _output(here, number), along.step, slope, rest, dtype)
+        if isinstance(along.step, float) and all(
+            _agrees(_output(one, number), _output(here, number), along.step, slope, rest, dtype)
             for number, slope, dtype in moving
         ):
             return None
@@ -73,7 +74,7 @@ def decided_entries(call: PassCall, out: Tensor, decided: Tensor) -> tuple[PassC
         where = some_of(decided.expand(out.shape).flatten(), MANY)
 
     def pick(each: Tensor) -> Tensor:
-        return each.expand(out.shape).reshape(-1)[where] if each.ndim else each
+        return each.expand(out.shape).reshape(-1).index_select(0, where) if each.ndim else each
 
     return part_of(call, names, pick), picked(out, pick)
 
@@ -101,6 +102,8 @@ class Along:
     Attributes:
         length: the largest tangent.
         step: small beside the operands.
+
+    Both are numbers on the CPU, and tensors where to read them would mean to wait.
     """
 
     def __init__(self, call: PassCall):
@@ -112,11 +115,13 @@ class Along:
             self.here = {name: (x if x.ndim else x.to(dtype)).double() for name, (x, _) in operands.items()}
             self.bounds = {name: rounded(each, dtype) for name, each in call.arguments.items() if type(each) is float}
             self.ahead = {name: ahead.double() for name, (_, ahead) in operands.items() if ahead is not None}
-            lengths = [_largest(each) for each in self.ahead.values() if each.numel()]
-            sizes = [_largest(each.nan_to_num(0, 0, 0)) for each in self.here.values() if each.numel()]
-            self.length = torch.stack(lengths).amax() if lengths else torch.zeros((), dtype=torch.float64)
-            size = torch.stack([each.to(self.length.device) for each in sizes]).amax()
-            self.step = STEP * torch.where((self.length > 0) & (size > 0), size / self.length, 1.0)
+            self.length, size = _largest(self.ahead.values()), _largest(self.here.values(), is_finite=True)
+            if isinstance(self.length, Tensor) or isinstance(size, Tensor):
+                self.length, size = (torch.as_tensor(each, dtype=torch.float64) for each in (self.length, size))
+                size = size.to(self.length.device)
+                self.step = STEP * torch.where((self.length > 0) & (size > 0), size / self.length, 1.0)
+            else:
+                self.step = STEP * (size / self.length if self.length > 0 and size > 0 else 1.0)
 
     def at(self, part: float) -> Any:
         with values():
@@ -124,7 +129,11 @@ class Along:
             return self.call.native({**self.call.arguments, **self.bounds, **moved})
 
     def _moved(self, x: Tensor, ahead: Tensor | None, part: float) -> Tensor:
-        return x if ahead is None or part == 0 else torch.addcmul(x, ahead, self.step.to(x.device), value=part)
+        if ahead is None or part == 0:
+            return x
+        if isinstance(self.step, Tensor):
+            return torch.addcmul(x, ahead, self.step.to(x.device), value=part)
+        return torch.add(x, ahead, alpha=part * self.step)
 
 
 def _computed_in(operands: Sequence[Tensor]) -> torch.dtype:
@@ -133,24 +142,35 @@ def _computed_in(operands: Sequence[Tensor]) -> torch.dtype:
     return reduce(torch.promote_types, many) if many else torch.result_type(operands[0], operands[-1])
 
 
-def _largest(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, torch.inf)
+def _largest(tensors: Iterable[Tensor], is_finite: bool = False) -> Any:
+    """The size of the largest entry; of those that are finite, if these alone count."""
+    given = [each for each in tensors if each.numel()]
+    if all(each.is_cpu for each in given):
+        found = [each.abs().amax().item() for each in given]
+        if not is_finite or all(map(isfinite, found)):
+            return max(found, default=0.0)
+    given = [each.nan_to_num(0, 0, 0) for each in given] if is_finite else given
+    sizes = [torch.linalg.vector_norm(each, torch.inf) for each in given]
+    largest = torch.stack([each.to(sizes[0].device) for each in sizes]).amax()
+    return largest.item() if largest.is_cpu else largest
 
 
-def _agrees(one: Tensor, here: Tensor, step: Tensor, slope: Tensor, rest: Any, dtype: torch.dtype) -> Tensor:
-    """Whether the quotient of two values is the slope everywhere."""
+def _agrees(one: Tensor, here: Tensor, step: float, slope: Tensor, rest: float, dtype: torch.dtype) -> bool:
+    """Whether the quotient of two values is the slope everywhere; both times the step."""
     with values():
-        one, here, step, slope = one.double(), here.double(), step.to(one.device), slope.double()
-        quotient = (one - here) / step
-        noise = 16 * torch.finfo(torch.float64).eps * (one.abs() / step + slope.abs()) + 1e-6 * rest
-        return ((quotient - slope).abs() <= SHARES.get(dtype, 1e-4) * slope.abs() + noise).all()
+        one, here, slope = one.double(), here.double(), slope.double()
+        eps, share = 16 * torch.finfo(torch.float64).eps, SHARES.get(dtype, 1e-4)
+        allowed = one.abs().mul_(eps).add_(slope.abs(), alpha=(share + eps) * step)
+        if rest:
+            allowed.add_(1e-6 * rest * step)
+        return bool(((one - here).sub_(slope, alpha=step).abs_() <= allowed).all())
 
 
-def _differs(near: list[Tensor], step: Tensor, slope: Tensor, rest: Any, dtype: torch.dtype) -> Tensor:
+def _differs(near: list[Tensor], step: Any, slope: Tensor, rest: Any, dtype: torch.dtype) -> Tensor:
     """Whether quotients agree with each other, somewhere, and not with the slope."""
     with values():
         one, two, three, here = (each.double() for each in near)
-        step, slope = step.to(one.device), slope.double()
+        step, slope = (step.to(one.device) if isinstance(step, Tensor) else step), slope.double()
         first, second = (one - two) / (step / 2), (two - three) / (step / 4)
         noise = 16 * torch.finfo(torch.float64).eps * (one.abs() + slope.abs() * step) / (step / 4)
         noise = noise + 1e-6 * rest + 4 * torch.finfo(torch.float64).smallest_normal * 2.0**-52 / (step / 4)

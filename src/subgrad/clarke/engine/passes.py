@@ -1,6 +1,7 @@
-"""The three passes over a program: look for ties, decide their branches by tangents, replay these.
+"""The three passes over a program: look for ties, decide their branches by tangents, replay these; and one for values.
 
-A *site* is one call of an operator that has a rule. Sites are numbered as they are met; the passes meet the same ones.
+Each is handed the calls of operators that have a rule (`rule.py`): the first notes which meet a kink, the second takes
+at each the branch that the tangents point to, the third takes the same branches again, to be differentiated.
 """
 
 from __future__ import annotations
@@ -15,95 +16,14 @@ from torch import Tensor
 
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.directions import NotGeneric
-from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, tangent, values
+from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone, values
 from subgrad.clarke.engine.errors import Refused, here
-from subgrad.clarke.engine.operator_certificate import contradicted, is_floating
+from subgrad.clarke.engine.rule import RULES, Rule, Site, differentiated, site, taken
 from subgrad.torch_internals.transforms import peek_interpreter_stack
-
-
-class Rule:
-    """What an operator does at its kinks; for some, how it is run instead.
-
-    Attributes:
-        is_site: whether there is anything to decide; other rules only change how a call is run, with ``around``.
-        is_replayed: whether that matters in a replay, which runs calls with torch's own derivatives.
-        wholly: it has no forward mode of its own, and is run on a branch even where it meets no kink.
-        is_entrywise: every entry of the result depends on one entry of each operand.
-    """
-
-    is_site: bool = True
-    is_replayed: bool = True
-    wholly: bool = False
-    is_entrywise: bool = False
-
-    def look(self, call: PassCall, tol: float) -> tuple[Any, Tensor | bool]:
-        """Run a call, and say whether it meets a kink, as a flag on the device."""
-        with values():
-            flag = self.hits(call, tol)
-        return call.run(), flag
-
-    def hits(self, call: PassCall, tol: float) -> Tensor | bool:
-        """Only the flag."""
-        raise NotImplementedError
-
-    def decide(self, call: PassCall, at: Decide) -> Any:
-        """The branch that the tangents point to; None to run the call as it is."""
-        raise NotImplementedError
-
-    def along(self, call: PassCall, branch: Any) -> Any:
-        """Run a call on a branch, in either mode."""
-        raise NotImplementedError
-
-    def around(self, call: PassCall, current: Any) -> Any:
-        raise NotImplementedError
-
-    def keep(self, call: PassCall, keep: Callable[[Any], None]) -> None:
-        """Tell of what the call writes into, besides ``self`` of in-place forms."""
-
-    def note(self, call: PassCall, out: Any) -> Any:
-        """What a run a little further on tells of this site: its answer, where values and tangents may both tie."""
-        return None
-
-    def decided_part(self, call: PassCall, out: Any, branch: Any) -> tuple[PassCall, Any]:
-        """Of a large call what was decided, as a smaller call and its result, if it can be told apart."""
-        return call, out
-
-    def contradicted(self, call: PassCall, out: Any) -> Tensor | None:
-        """A flag: the operator's own values, a little further along its operands' tangents, say otherwise."""
-        return contradicted(call, self.held(out), self.is_entrywise)
-
-    def held(self, out: Any) -> list[tuple[int, Tensor]]:
-        """The outputs that are held against the operator's values nearby, and which they are."""
-        outputs = [out] if isinstance(out, Tensor) else list(out)
-        return [(number, each) for number, each in enumerate(outputs) if is_floating(each)]
 
 
 def _nothing(tensor: Any) -> None:
     pass
-
-
-# Of every operator that has one; filled when a program is first differentiated.
-RULES: dict[str, Rule] = {}
-Site = tuple[str, tuple[int, ...]]
-
-
-def site(call: PassCall) -> Site:
-    """What a site is known by: the operator and the shape of what it is applied to."""
-    first = call.arguments[call.op.tensor_names[0]]
-    return call.op.op, tuple(first.shape) if isinstance(first, Tensor) else ()
-
-
-def is_differentiated(argument: Any) -> bool:
-    """Whether an argument depends on what the program is differentiated in."""
-    if not isinstance(argument, Tensor):
-        return isinstance(argument, (list, tuple)) and any(map(is_differentiated, argument))
-    if not carries_tangents():
-        return argument.requires_grad
-    return (argument.is_floating_point() or argument.is_complex()) and tangent(argument) is not None
-
-
-def differentiated(call: PassCall) -> bool:
-    return any(map(is_differentiated, map(call.arguments.__getitem__, call.op.tensor_names)))
 
 
 class Noted(list[str]):
@@ -175,9 +95,10 @@ def some(mask: Tensor) -> Tensor:
 
 def read(flags: list[Tensor | bool]) -> list[bool]:
     """Flags on the device, all read at once."""
+    tensors = [flag for flag in flags if isinstance(flag, Tensor) and not flag.is_cpu]
+    if not tensors:  # there is nothing to wait for
+        return list(map(bool, flags))
     tensors = [flag for flag in flags if isinstance(flag, Tensor)]
-    if all(flag.is_cpu for flag in tensors):  # where there is nothing to wait for
-        return [bool(flag) for flag in flags]
     device = next(flag.device for flag in tensors if flag.device.type != "cpu")
     alike: dict[torch.dtype, list[Tensor]] = {}  # flags, and counts; those of one dtype are converted together
     for flag in tensors:
@@ -334,9 +255,10 @@ class Decide:
     def note_use(self, args: Any) -> None:
         """Values of tied entries are the same, and their indices are not."""
         for each in args:
-            if isinstance(each, list | tuple):
-                self.note_use(each)
-            elif isinstance(each, Tensor) and not each.dtype.is_floating_point and _memory(each) in self.indices:
+            if not isinstance(each, Tensor):
+                if isinstance(each, (list, tuple)):
+                    self.note_use(each)
+            elif not each.dtype.is_floating_point and _memory(each) in self.indices:
                 _, flag, line = self.indices.pop(_memory(each))
                 self.tied.append((torch.ones_like(flag), line))
                 if self.nearby is None:  # which would have answered
@@ -423,12 +345,3 @@ class Beside:
 
     def fork(self) -> None:
         pass
-
-
-def taken(rule: Rule, call: PassCall, branch: Any) -> Any:
-    """Run a call on a branch; a call that writes into ``self`` gets the result written there."""
-    if not call.written:
-        return rule.along(call, branch)
-    self = call.arguments["self"]
-    # The derivative needs what is about to be overwritten.
-    return self.copy_(rule.along(call, branch))

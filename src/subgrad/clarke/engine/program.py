@@ -16,7 +16,7 @@ from subgrad.apply import pass_kernels
 from subgrad.apply.current_pass import running
 from subgrad.apply.scopes import Scope
 from subgrad.clarke.engine.dead_entries import Sparing, spare_dead_entries
-from subgrad.clarke.engine.directions import Direction
+from subgrad.clarke.engine.directions import Direction, NotGeneric
 from subgrad.clarke.engine.double_precision import NARROW, standing_in
 from subgrad.clarke.engine.duals import carries_tangents, dual
 from subgrad.clarke.engine.environment import eager, generator_states, without_fast_paths
@@ -24,12 +24,13 @@ from subgrad.clarke.engine.errors import Refused, here, where_raised
 from subgrad.clarke.engine.function_mode import Watch
 from subgrad.clarke.engine.inference_tensors import is_about_inference, with_copies
 from subgrad.clarke.engine.module_state import ModuleState
-from subgrad.clarke.engine.passes import RULES, Beside, Decide, Look, Replay
+from subgrad.clarke.engine.passes import Beside, Decide, DoesNotRepeat, Look, NotFollowed, Replay
+from subgrad.clarke.engine.rule import RULES
 from subgrad.clarke.engine.side_effects import WritesIntoArgument, Written
 from subgrad.clarke.rules.rule_table import rules, rules_of_others
 from subgrad.conventions import Convention
 from subgrad.kinks import KINKS
-from subgrad.torch_internals.tensors import is_zero_tensor
+from subgrad.torch_internals.tensors import foreach_add_, is_zero_tensor
 from subgrad.torch_internals.transforms import peek_interpreter_stack, pytree
 
 Vector = Sequence[Tensor]  # one tensor for each leaf
@@ -51,7 +52,6 @@ class Program:
         trusts_custom: derivatives of custom functions are taken as they are given.
         generators: of random numbers, and their states before the first run.
         drawn: their states after one run.
-        is_random: it draws random numbers.
         is_known: it has been run once.
         differentiates: it takes gradients itself, for which it needs leaves that require them.
         narrows: it computes in less than double precision, or may do so with numbers that it reads.
@@ -72,7 +72,6 @@ class Program:
     trusts_custom: bool = False
     generators: list[Any] = field(default_factory=list)
     drawn: list[Any] = field(default_factory=list)
-    is_random: bool = False
     is_known: bool = False
     differentiates: bool = False
     narrows: bool = False
@@ -90,20 +89,22 @@ class Program:
             raise Refused(
                 f"The gradient of a whole program, at {here()}, cannot be taken inside torch.func transforms."
             )
-        for device in {leaf.device.type for leaf in self.leaves}:
-            if device.upper() not in pass_kernels.BACKENDS:
-                raise Refused(f"No rules are registered for tensors on {device}, as given at {here()}.")
         for leaf in self.leaves:
+            if not leaf.is_cpu and leaf.device.type.upper() not in pass_kernels.BACKENDS:
+                raise Refused(f"No rules are registered for tensors on {leaf.device.type}, as given at {here()}.")
             if not leaf.is_floating_point():
                 raise Refused(f"Only real floating-point tensors have a gradient, not {leaf.dtype}, at {here()}.")
-        if self.held and any(map(Tensor.is_inference, self.leaves)):
-            raise Refused(f"Parameters made inside inference_mode, as given at {here()}, have no gradient in torch.")
-        if not self.held:
+        if any(map(Tensor.is_inference, self.leaves)):
+            if self.held:
+                what = f"Parameters made inside inference_mode, as given at {here()},"
+                raise Refused(f"{what} have no gradient in torch.")
             with torch.inference_mode(False):  # what was made in it cannot be recorded
                 self.leaves = [leaf.clone() if leaf.is_inference() else leaf for leaf in self.leaves]
         self.generators = generator_states(self.leaves)
         self.written = Written(self.leaves)
         self.modules = ModuleState(self.reached_from)
+        self._is_fresh = True  # nothing has been run
+        self._has_run = False  # and nothing has been put back since
 
     @contextmanager
     def as_after_one_run(self) -> Iterator[None]:
@@ -115,10 +116,12 @@ class Program:
             if any(error is each for each in self.raised):
                 raise self._as_refusal(error) from error
             raise
+        self.raised.clear()  # their frames hold this program, and may hold states of torch
         self.modules.settle()
         self.written.settle()
-        for generator, state in self.drawn:
-            generator.set_state(state)
+        if not self._has_run:
+            for generator, state in self.drawn:
+                generator.set_state(state)
 
     def _as_refusal(self, error: BaseException) -> Refused:
         return Refused(
@@ -127,10 +130,11 @@ class Program:
         )
 
     def _run(self, given: list[Tensor]) -> tuple[Any, Any]:
+        self._is_fresh = False
         try:
             return self.call(given)
         except Exception as error:
-            if not self.is_known or isinstance(error, (Refused, WritesIntoArgument, torch.OutOfMemoryError)):
+            if not self.is_known or isinstance(error, (Refused, *_OURS, torch.OutOfMemoryError)):
                 raise
             if isinstance(error, StopIteration):  # which generators on the way take for their own
                 error = RuntimeError("StopIteration").with_traceback(error.__traceback__)
@@ -161,8 +165,13 @@ class Program:
         self.is_known = True
         self.written.note_one_run()
         self.modules.note_one_run()
-        self.drawn = generator_states(self.leaves)
-        self.is_random = any(not torch.equal(a, b) for (_, a), (_, b) in zip(self.generators, self.drawn, strict=True))
+        self._has_run = True
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers."""
+        states = generator_states(self.leaves) if self._has_run else self.drawn
+        return any(not torch.equal(a, b) for (_, a), (_, b) in zip(self.generators, states, strict=False))
 
     def _is_about_to_copy(self, error: Exception) -> bool:
         """Whether the program writes into its arguments, and is given copies from now on."""
@@ -302,9 +311,10 @@ class Program:
 
     def _moved(self, direction: Vector, step: float, wide: bool, beside: tuple[Vector, float] | None) -> Any:
         leaves = self._moved_leaves(direction, step, wide)
-        for leaf, across in zip(leaves, beside[0] if beside else (), strict=False):
-            leaf.add_(across, alpha=beside[1])  # type: ignore[index]
-        leaves = [leaf.requires_grad_(self.differentiates) for leaf in leaves]
+        if beside and leaves:
+            foreach_add_(leaves, beside[0], alpha=beside[1])
+        if self.differentiates:
+            leaves = [leaf.requires_grad_() for leaf in leaves]
         self.rewind()
         grad = torch.set_grad_enabled(self.differentiates)
         with grad, Scope(_TORCH), eager(), self._beside(), self._standing_in(leaves, wide):
@@ -314,15 +324,10 @@ class Program:
     def _sparing(self) -> AbstractContextManager[Any]:
         return Sparing() if self.spares_dead else nullcontext()
 
-    @contextmanager
-    def _beside(self) -> Iterator[None]:
+    def _beside(self) -> AbstractContextManager[Any]:
         """A run at another point, for its values alone."""
-        if self.is_known and not (self.written or self.is_watched):  # earlier passes have seen that it is plain
-            yield
-            return
-        current = Beside(self.written.keep)
-        with running(current), Watch(current):
-            yield
+        is_plain = self.is_known and not (self.written or self.is_watched)  # as earlier passes have seen
+        return nullcontext() if is_plain else _watched(Beside(self.written.keep))
 
     def gradient_nearby(self, direction: Vector, step: float, wide: bool, is_random: bool = False) -> list[Tensor]:
         """Torch's own gradient a little further on; in a random direction that is a point like any other."""
@@ -335,10 +340,12 @@ class Program:
         return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves, strict=True)]
 
     def _moved_leaves(self, direction: Vector, step: float, wide: bool) -> list[Tensor]:
-        pairs = zip(self.leaves, direction, strict=True)
-        if wide:
-            return [leaf.detach().to(torch.float64, copy=True).add_(ahead, alpha=step) for leaf, ahead in pairs]
-        return [leaf.detach() + step * ahead for leaf, ahead in pairs]
+        if not wide:
+            return [leaf.detach() + step * ahead for leaf, ahead in zip(self.leaves, direction, strict=True)]
+        leaves = [leaf.detach().to(torch.float64, copy=True) for leaf in self.leaves]
+        if leaves:
+            foreach_add_(leaves, direction, alpha=step)
+        return leaves
 
     def _standing_in(self, leaves: list[Tensor], wide: bool) -> AbstractContextManager[Any]:
         dtypes = {leaf.dtype for leaf in self.leaves} or {torch.float64}
@@ -376,19 +383,32 @@ class Program:
                 "Pass use_reentrant=False to it."
             ) from error
         # Of what has derivatives that are 0 everywhere torch may return a tensor without memory.
-        return tuple(each.clone() if each is not None and is_zero_tensor(each) else each for each in found)
+        return tuple([each.clone() if each is not None and is_zero_tensor(each) else each for each in found])
 
     def rewind(self) -> None:
         torch.clear_autocast_cache()  # what it has cast in one pass has no tangent in the next
+        if self._is_fresh:
+            return
+        if self._has_run:
+            self.drawn, self._has_run = generator_states(self.leaves), False
         self.written.restore()
         self.modules.restore()
         for generator, state in self.generators:
             generator.set_state(state)
 
 
+@contextmanager
+def _watched(current: Beside) -> Iterator[None]:
+    with running(current), Watch(current):
+        yield
+
+
 def _watching(current: Look | Replay | Beside) -> AbstractContextManager[Any]:
     """To watch every call takes time, which a replay of calls that were all seen to be plain can do without."""
     return nullcontext() if isinstance(current, Replay) and not current.is_watched else Watch(current)
+
+
+_OURS = (WritesIntoArgument, DoesNotRepeat, NotFollowed, NotGeneric)  # that end a run
 
 
 class MustLook(Exception):  # noqa: N818

@@ -13,17 +13,9 @@ from torch import Tensor
 
 from subgrad.apply.graph_nodes import is_marked, nodes, not_of_torch
 from subgrad.clarke.engine.by_rules import Search, check_decided
-from subgrad.clarke.engine.certificate import (
-    SMALL,
-    Values,
-    certified,
-    check_reaches,
-    hold_against_values,
-    product_of,
-    sizes,
-)
+from subgrad.clarke.engine.certificate import certified, check_reaches, hold_against_values
 from subgrad.clarke.engine.dead_entries import is_finite, is_nan
-from subgrad.clarke.engine.directions import NotGeneric, random_direction
+from subgrad.clarke.engine.directions import NotGeneric, known_direction, random_direction
 from subgrad.clarke.engine.duals import carrying_tangents
 from subgrad.clarke.engine.errors import Denied, Refused, defined_at
 from subgrad.clarke.engine.found import Found, outcome
@@ -39,6 +31,8 @@ from subgrad.clarke.engine.nearby_runs import (
 )
 from subgrad.clarke.engine.passes import Beside, Decide, DoesNotRepeat, Look, lines, read
 from subgrad.clarke.engine.program import MustLook, Program, Vector
+from subgrad.clarke.engine.quotients import Values
+from subgrad.clarke.engine.terms import SMALL, product_of, sizes
 from subgrad.torch_internals.autograd import forward_class_of
 
 
@@ -114,7 +108,7 @@ def _sparing_if_undefined(
     found, refusal = None, None
     try:
         found = _found(program, seed, tol, direction, certify, memory)
-        if is_finite(found.gradient) or not is_finite([found.value]):
+        if found.is_finite or not is_finite([found.value]):
             return found
     except Refused as error:
         if tol or not _is_undefined_for_torch(program):
@@ -191,7 +185,7 @@ def _looking(program: Program, seed: int, tol: float, direction: Vector | None, 
         if tol:
             raise
         return _without_rules(program, seed, direction, error)
-    if is_nan([value]):  # torch's own gradient is passed on, as the value is
+    if is_nan(value):  # torch's own gradient is passed on, as the value is
         if certify:
             raise Refused(f"The value of the program at {program.line} is nan here: there is nothing to certify.")
         return Found(program.gradient_of(value, leaves), value.detach(), aux)
@@ -257,7 +251,7 @@ def _searched(search: Search, seed: int, direction: Vector | None, branches: int
                 search.program.rewind()
                 continue
             raise
-        if found is not None and (is_finite(found.gradient) or not (asks_rules and search.program.spares_dead)):
+        if found is not None and (not (asks_rules and search.program.spares_dead) or is_finite(found.gradient)):
             return found
         memory.without_rules.add(branches)
     raise as_refusal(search.error, search.program)
@@ -278,14 +272,14 @@ def _without_rules(program: Program, seed: int, direction: Vector | None, error:
 
 
 def _check_slopes(program: Program, gradient: Sequence[Tensor | None], seed: int) -> None:
-    others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, 5))
+    others = (known_direction(program.leaves, seed + 7919 * number) for number in range(1, 5))
     check_slopes_are_bounded(program, gradient, others)
 
 
 def _check_around(program: Program, found: Found, seed: int, turned: Sequence[str], certify: bool) -> None:
     assert found.direction is not None
     count = 0 if not certify else 4 if sum(leaf.numel() for leaf in program.leaves) <= SMALL else 1
-    others = (random_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
+    others = (known_direction(program.leaves, seed + 7919 * number) for number in range(1, count + 1))
     for each in (found.direction, *others):
         check_continuity_sharply(program, each, found.slope or 0.0, turned or [program.line])
 
@@ -300,7 +294,7 @@ def _plain_gradient(value: Tensor, leaves: Sequence[Tensor], program: Program) -
 
 
 def _ahead(program: Program, seed: int, direction: Vector | None) -> Vector:
-    return random_direction(program.leaves, seed) if direction is None else direction
+    return known_direction(program.leaves, seed) if direction is None else direction
 
 
 def _is_what_values_do(
@@ -333,7 +327,7 @@ def _without_looking(program: Program, seed: int, memory: Memory, once_more: boo
     assert memory.expected is not None
     branches = branches_of(memory.expected)
     certify = not memory.tol and branches not in memory.passed
-    ahead = memory.direction(program.leaves, seed)
+    ahead = known_direction(program.leaves, seed, products=True)
     try:
         nearby = answers_nearby(program, ahead)[0] if memory.asks_nearby else None
         most = most_of(memory.expected)

@@ -7,8 +7,8 @@ is as after one run; if anything is raised, as before the first.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -48,8 +48,8 @@ def target(func: Any, args: Any, kwargs: Any) -> Any:
 class Written:
     """The tensors that a program was seen to write into, with what was in them before and after one run."""
 
-    def __init__(self, leaves: Iterable[Tensor]):
-        self._leaves = frozenset(map(_memory, leaves))
+    def __init__(self, leaves: Sequence[Tensor]):
+        self._leaves = leaves
         self._before: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # by identity; temporary tensors may be gone
         self._after: list[tuple[weakref.ref[Tensor], Tensor]] = []
         self._memory_before: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # of what was given another memory
@@ -62,10 +62,12 @@ class Written:
 
     def keep(self, tensor: Any, its_memory: bool = False) -> None:
         """Before a write, or before it gets another memory, as by ``x.data = y``."""
+        if tensor is None:
+            return
         tensor = unwrapped(tensor)
         if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
             return
-        if _memory(tensor) in self._leaves:
+        if _memory(tensor) in self._memories_of_leaves:
             raise WritesIntoArgument
         if its_memory:
             self._keep_memory(tensor)
@@ -80,6 +82,10 @@ class Written:
             self._before[number] = weakref.ref(whole, lambda _: gone(None)), whole.detach().clone()
             if is_shared(whole):  # it may be gone, and not what it lies in
                 self._shared.append(whole)
+
+    @cached_property
+    def _memories_of_leaves(self) -> frozenset[int]:
+        return frozenset(map(_memory, self._leaves))
 
     def _keep_memory(self, tensor: Tensor) -> None:
         number = id(tensor)

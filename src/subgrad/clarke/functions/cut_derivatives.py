@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from subgrad.clarke.engine import passes
+from subgrad.clarke.engine import rule
 from subgrad.clarke.engine.duals import dual, tangent, values, with_tangent
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.passes import Decide, Look, Replay
@@ -39,7 +39,7 @@ def is_differentiated(argument: Any) -> bool:
     if isinstance(argument, Tensor):
         while is_functorch_wrapped_tensor(argument):
             argument = get_unwrapped(argument)
-        return passes.is_differentiated(argument)
+        return rule.is_differentiated(argument)
     return isinstance(argument, list | tuple) and any(map(is_differentiated, argument))
 
 

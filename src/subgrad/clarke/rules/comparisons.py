@@ -16,7 +16,8 @@ from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents, tangent, valued, values
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.operator_certificate import Along, contradicted
-from subgrad.clarke.engine.passes import Decide, Rule, is_differentiated
+from subgrad.clarke.engine.passes import Decide
+from subgrad.clarke.engine.rule import Rule, is_differentiated
 from subgrad.clarke.rules.pointwise import Pointwise
 from subgrad.kinks import KINKS, Kink
 from subgrad.kinks.sets import Jump

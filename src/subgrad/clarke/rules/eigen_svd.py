@@ -14,7 +14,8 @@ from torch import Tensor
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import tangent, values
 from subgrad.clarke.engine.errors import Refused, here
-from subgrad.clarke.engine.passes import Decide, Rule
+from subgrad.clarke.engine.passes import Decide
+from subgrad.clarke.engine.rule import Rule
 from subgrad.clarke.rules.degenerate_bases import along, differences, known_to, repeats
 from subgrad.clarke.rules.eigenvectors import Eigenbasis, eigenbasis
 from subgrad.clarke.rules.singular_vectors import SingularBasis, singular_basis

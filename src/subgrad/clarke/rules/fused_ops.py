@@ -14,7 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from subgrad.apply.current_pass import running
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, valued, values, with_tangent
-from subgrad.clarke.engine.passes import Decide, Look, Replay, Rule, is_differentiated
+from subgrad.clarke.engine.passes import Decide, Look, Replay
+from subgrad.clarke.engine.rule import Rule, is_differentiated
 from subgrad.torch_internals.dispatcher import fused_sdp_choice
 
 

@@ -11,7 +11,8 @@ from torch.torch_version import TorchVersion
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, valued, values, with_tangent
 from subgrad.clarke.engine.errors import Refused, here
-from subgrad.clarke.engine.passes import Decide, Rule
+from subgrad.clarke.engine.passes import Decide
+from subgrad.clarke.engine.rule import Rule
 
 
 class Cells(Rule):

@@ -15,7 +15,8 @@ from torch import Tensor
 from subgrad.apply.current_pass import running
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import valued, values
-from subgrad.clarke.engine.passes import Decide, Rule
+from subgrad.clarke.engine.passes import Decide
+from subgrad.clarke.engine.rule import Rule
 from subgrad.clarke.rules.order_statistics import Ranked, meets_itself
 from subgrad.kinks.groups import Groups, bag_numbers, segments
 from subgrad.torch_internals.dispatcher import embedding_bag

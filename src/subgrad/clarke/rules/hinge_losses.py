@@ -11,7 +11,8 @@ from torch import Tensor
 
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import tangent, valued, values
-from subgrad.clarke.engine.passes import Decide, Rule
+from subgrad.clarke.engine.passes import Decide
+from subgrad.clarke.engine.rule import Rule
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from subgrad.clarke.engine.duals import carries_tangents, carries_tangents_alone
 from subgrad.clarke.engine.operator_certificate import MANY, part_of, picked
 from subgrad.clarke.engine.passes import Decide, some
 from subgrad.clarke.rules.extremes import Selection, first, level_with, values_of
-from subgrad.kernels.cuda_window_scan import look_ahead, tied_windows
+from subgrad.kernels.window_scan import look_ahead, tied_windows
 from subgrad.kinks.pooling_windows import Windows, adaptive, fractional, of_call, regular
 
 _FEW = 4096  # entries: to call an operator takes longer than it does

@@ -8,7 +8,8 @@ import torch
 
 from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import valued
-from subgrad.clarke.engine.passes import Decide, Rule
+from subgrad.clarke.engine.passes import Decide
+from subgrad.clarke.engine.rule import Rule
 from subgrad.clarke.rules.grouped_reductions import GROUPED
 
 

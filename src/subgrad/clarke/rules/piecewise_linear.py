@@ -67,7 +67,7 @@ class Bent(Pointwise):
         if x.numel() == 0 or x.is_complex():
             return super().hits(call, tol)
         flags = [*_on_corners(x, pieces.corners, tol), *(kink.hits(call.arguments).any() for kink in pieces.jumps)]
-        return reduce(torch.logical_or, flags) if flags else False
+        return any(flags) if x.is_cpu else reduce(torch.logical_or, flags) if flags else False
 
     def decide(self, call: PassCall, at: Decide) -> Tensor | None:
         x, pieces = call.arguments["self"], _pieces(call)
@@ -96,10 +96,10 @@ class Bent(Pointwise):
         return with_tangent(value, further)
 
 
-def _on_corners(x: Tensor, corners: tuple[float, ...], tol: float) -> list[Tensor]:
+def _on_corners(x: Tensor, corners: tuple[float, ...], tol: float) -> list[Any]:
     """Flags, of which one is set if an entry lies on a corner."""
     if x.is_cpu:  # the nearest entry is found faster there than all that lie on a corner; nan may hide one
-        return [~(((x - place) if place else x).abs().amin() > tol) for place in corners]
+        return [not ((x - place) if place else x).abs().amin().item() > tol for place in corners]
     if tol == 0 and len(corners) > 1:  # for one it takes as long to launch as torch's two operators do
         count = count_at(x, corners, together=True)
         if count is not None:

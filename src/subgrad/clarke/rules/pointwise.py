@@ -15,7 +15,8 @@ from subgrad.apply.pass_kernels import PassCall
 from subgrad.clarke.engine.duals import carries_tangents_alone, tangent, values, weighted, with_tangent
 from subgrad.clarke.engine.errors import Refused, here
 from subgrad.clarke.engine.operator_certificate import MANY, decided_entries
-from subgrad.clarke.engine.passes import Decide, Rule, is_differentiated
+from subgrad.clarke.engine.passes import Decide
+from subgrad.clarke.engine.rule import Rule, is_differentiated
 from subgrad.kinks import Kink
 from subgrad.kinks.sets import Ball, Jump, Pole, Slopes, Ties
 

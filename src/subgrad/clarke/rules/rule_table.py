@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from subgrad.apply.operators import exists
-from subgrad.clarke.engine.passes import Rule
+from subgrad.clarke.engine.rule import Rule
 from subgrad.clarke.rules.comparisons import (
     COMPARISONS,
     TRUTHS,
