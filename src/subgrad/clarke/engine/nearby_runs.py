@@ -151,17 +151,18 @@ def _check_continuity_at(
     if isinf(apart.gap) or apart.gap > share * apart.size + 8 * step * abs(slope):
         nearer = _apart(program, ahead, step / 8, wide)
         is_far = isinf(nearer.gap) or nearer.gap > max(apart.gap / 2, share * nearer.size)
-        if is_far and not (_meet(program, ahead) or _is_rounding(program, ahead, nearer.gap, share, wide)):
+        if is_far and not (_meet(program, ahead) or _is_rounding(program, ahead, nearer, share, wide)):
             raise jumps(nearer.below, nearer.above, turned)
 
 
-def _is_rounding(program: Program, ahead: Vector, gap: float, share: float, wide: bool) -> bool:
+def _is_rounding(program: Program, ahead: Vector, near: _Apart, share: float, wide: bool) -> bool:
     """Whether a gap is what terms that cancel leave, if they are as large as values go in a whole step."""
     try:
-        whole = _apart(program, ahead, 1.0, wide).gap
+        far = _apart(program, ahead, 1.0, wide)
     except Exception:  # it need not be defined there
         return False
-    return isfinite(whole) and gap <= share * whole
+    whole = max(abs(far.below - near.below), abs(far.above - near.above))
+    return isfinite(whole) and near.gap <= share * whole
 
 
 def _meet(program: Program, ahead: Vector) -> bool:
