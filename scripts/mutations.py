@@ -115,9 +115,9 @@ def _files() -> list[str]:
     return [f"tests/clarke/{each}.py" for each in TESTS]
 
 
-def _failing(where: Place) -> set[str]:
+def _failing(where: Place, jobs: int) -> set[str]:
     """Tests that fail without any mutant say nothing about one."""
-    done = where.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *_files())
+    done = where.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(jobs), *_files())
     return {line.split(" - ")[0].split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith(SIGNS)}
 
 
@@ -146,7 +146,7 @@ def run(mutants: list[Mutant], jobs: int) -> dict[str, Any]:
     baseline = KEPT.with_name("baseline.json")
     first.run("-c", RECORD, str(baseline)).check_returncode()
     if "failing" not in state:
-        state["failing"] = sorted(_failing(first))
+        state["failing"] = sorted(_failing(first, jobs))
     places.put(first)
 
     def work(mutant: Mutant) -> dict[str, Any]:
