@@ -42,6 +42,7 @@ NUMBER, SECONDS = 210, 600  # of one step: what does not end is told by the smal
 TESTS = (
     *("test_every_row", "test_layers", "test_refusals", "test_groups", "test_spectra_vectors", "test_unseen"),
     *("test_module_state", "test_unseen_jumps", "test_undefined", "test_sharpness"),
+    "test_exact_looks",
 )
 SIGNS = ("FAILED", "ERROR")  # how a line of pytest begins that names a test
 SMALL_PROGRAMS = "import json, sys; from clarke import battery; {}"
