@@ -40,8 +40,8 @@ def cross_entropy(x: Tensor) -> Tensor:
     return F.binary_cross_entropy(x, torch.tensor([0.0, 1.0]).to(x), reduction="sum") + x.abs().sum()
 
 
-def uniform(x: Tensor) -> Tensor:
-    return -torch.distributions.Uniform(0.0, 1.0).log_prob(x).sum() + x.abs().sum()
+def uniform(x: Tensor) -> Tensor:  # which asks whether x is in range unless something was compiled before
+    return -torch.distributions.Uniform(0.0, 1.0, validate_args=True).log_prob(x).sum() + x.abs().sum()
 
 
 PROGRAMS: dict[Function, list[float]] = {  # at (0, 1)

@@ -11,7 +11,6 @@ from kernels.calls import assert_same_bits, cotangent
 import subgrad
 from subgrad.apply.operators import operator
 from subgrad.apply.plan import plan
-from subgrad.kernels.bit_planes import Codes
 from subgrad.kernels.cuda_bitmask import Mask, _weigh_by_torch, _weighed_once_more
 from subgrad.kernels.piecewise import BETWEEN_TENSORS, ONE, PRODUCT, STRAIGHT, ZERO, Coding, Weight, as_bits, coding_of
 from subgrad.kinks.overloads import overload
@@ -82,11 +81,11 @@ def test_codes_give_the_gradients_of_the_rule(op: str, convention: str) -> None:
         with subgrad.use(convention):
             out = overload(op)(*operator(op).args(arguments))
         (wanted,) = torch.autograd.grad(out, x, cotangent(out))
-        low, high, _ = STRAIGHT[op].numbers(arguments)
-        packed = packed_codes(found, x.detach(), low, high)
-        layout = (x.shape, x.stride())
-        lying = Codes(found.bits, found.has_flags, x.numel(), x.element_size())
-        assert_same_bits(_weigh_by_torch(lying, found.weights[0], cotangent(out), packed, layout), wanted)
+        numbers = STRAIGHT[op].numbers(arguments)
+        packed = packed_codes(found, x.detach(), *numbers[:2])
+        sized = Mask(STRAIGHT[op].value(arguments), numbers, found).sized(x, None)
+        assert sized is not None
+        assert_same_bits(_weigh_by_torch(sized, found.weights[0], cotangent(out), packed), wanted)
 
 
 def packed_codes(coding: Coding, x: torch.Tensor, low: float, high: float) -> torch.Tensor:

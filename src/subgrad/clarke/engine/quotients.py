@@ -139,22 +139,33 @@ class Values:
         return not any(bool((each.denied & ~each.agreed).any()) for each in entries)
 
     def _or_blurred(self, judge: Callable[[], bool]) -> bool:
-        """A judgement, and if it is no, once more with how far rounding really blurs the values."""
+        """A judgement, and if it is no, once more with each measure of how far rounding really blurs the values."""
         if judge():
             return True
-        self._measure_blur()
-        return bool(self.blur) and judge()
+        for blur in self.blurs:
+            self.blur = blur
+            if blur and judge():
+                return True
+        self.blur = self.blurs[0]
+        return False
 
-    def _measure_blur(self) -> None:
-        """By how far values differ at points that are nearly one: by rounding, of terms that cancel as well."""
-        if self.blur is not None:
-            return
+    @cached_property
+    def blurs(self) -> tuple[float, float]:
+        """By how far values differ at points that are nearly one: by rounding, of terms that cancel as well.
+
+        Without what a slope adds, which hides steep programs at small steps; and with it, for errors that are alike
+        at such points, as those of eigenvalues are.
+        """
         step = 2.0 ** self.steps()[0]
         tiny = 2.0**-30 if self.is_sharp else 2.0**-14
         found = [self.at(step * (1 + number * tiny)) for number in range(4)]
-        rows = zip(*found, strict=True)  # a slope moves them evenly, rounding does not
-        bent = [(row[k] - 2 * row[k + 1] + row[k + 2]).abs() / 2 for row in rows if row[0].numel() for k in (0, 1)]
-        self.blur = max((float(each.nan_to_num(0, 0, 0).amax()) for each in bent), default=0.0)
+        rows = [row for row in zip(*found, strict=True) if row[0].numel()]
+        bent = [(row[k] - 2 * row[k + 1] + row[k + 2]).abs() / 2 for row in rows for k in (0, 1)]
+        apart = [(other - row[0]).abs() for row in rows for other in row[1:]]
+        sharp, blunt = (
+            max((float(each.nan_to_num(0, 0, 0).amax()) for each in of), default=0.0) for of in (bent, apart)
+        )
+        return sharp, blunt
 
     def _compare(
         self,
@@ -179,7 +190,7 @@ class Values:
                 nears = nearing & (~each.stood | (each.nearing & (gap <= 1e-3 * scale)))
                 stands = ~near & ((quotient - each.quotient).abs() <= gap / 8)
         if self.blur is None and bool((nears & ~near).any()):
-            self._measure_blur()  # rounding alone comes nearer by chance, where terms larger than the value cancel
+            self.blur = self.blurs[0]  # rounding alone comes nearer by chance, where terms larger than the value cancel
             return self._compare(each, one, other, span, step, size)
         if bool(is_rest.any()) and self.is_what_rounding_leaves:
             near = near | is_rest

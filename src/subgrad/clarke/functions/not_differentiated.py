@@ -33,7 +33,7 @@ HARMLESS = frozenset((*_SHAPES, *_SHAPED_AS, *_ANSWERS, *_INDICES, *_ATTRIBUTES)
 # Of these each result belongs to one argument, which may be a constant; others may only lend their shape.
 ONE_BY_ONE = (
     *("broadcast_tensors", "meshgrid", "atleast_1d", "atleast_2d", "atleast_3d"),
-    *("expand_as", "view_as", "reshape_as", "resize_as", "resize_as_"),
+    *("expand_as", "view_as", "reshape_as", "resize_as"),
 )
 
 
