@@ -268,6 +268,21 @@ print(at > 1000, wrong)
     assert run(INTERRUPT + program.replace("DO", do)) == ["True []"]
 
 
+def test_a_block_that_is_interrupted_while_it_is_entered_is_not_entered() -> None:
+    program = """
+def enter_and_leave():
+    with subgrad.use("mean"): pass
+enter_and_leave()
+left, at = [], 0
+while is_cut_short(enter_and_leave, at, stop):
+    if subgrad.active() != subgrad.Convention("torch"):
+        left.append(at)
+    at += 1
+print(at > 10, left)
+"""
+    assert run(INTERRUPT + program) == ["True []"]
+
+
 @pytest.mark.parametrize("at", [300, 1500, 3000])
 def test_strong_zeros_are_complete_though_what_registers_them_was_cut_short(at: int) -> None:
     program = """

@@ -30,20 +30,37 @@ class Scope:
         if self.convention.interferes and not is_recorded_to_run():  # there nothing is differentiated
             for prepare in before_entered:
                 prepare(self.convention)
-        _put((*_entered(), entered))
+        outer = _entered()
+        try:
+            _put((*outer, entered))
+        except BaseException:  # as Ctrl-C raises: the block is not entered, so that nothing would leave it
+            _put(outer)
+            raise
         return self.convention
 
     def __exit__(self, *exception: object) -> None:
-        # Wherever it stands: generators and exit stacks may leave in another order than they entered.
-        entered = _entered()
-        for position in reversed(range(len(entered))):
-            if entered[position].scope is self:
-                _put(entered[:position] + entered[position + 1 :])
-                break
+        found: list[Entered] = []
+        try:
+            self._leave(found)
+        except BaseException:  # as Ctrl-C raises
+            self._leave(found)
+            raise
         if self.recorded:
             *others, block = self.recorded
             self.recorded = tuple(others)
             block.close()
+
+
+    def _leave(self, found: list[Entered]) -> None:
+        """Once, however often it is tried: what is left is ``found`` first.
+
+        Wherever it stands: generators and exit stacks may leave in another order than they entered.
+        """
+        entered = _entered()
+        if not found:
+            found.extend([each for each in entered if each.scope is self][-1:])
+        if found:
+            _put(tuple([each for each in entered if each is not found[0]]))
 
 
 class Entered:
