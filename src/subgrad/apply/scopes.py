@@ -50,7 +50,6 @@ class Scope:
             self.recorded = tuple(others)
             block.close()
 
-
     def _leave(self, found: list[Entered]) -> None:
         """Once, however often it is tried: what is left is ``found`` first.
 
